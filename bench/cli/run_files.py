@@ -32,7 +32,7 @@ _NAME_OR_PATH = ("model", "tokenizer", "answers", "train_on", "judge_model", "nl
 """Fields of `RunConfig` whose value is either a name or a path."""
 _MODEL_FIELDS = ("model", "tokenizer", "judge_model", "nli", "similarity")
 """Fields of `RunConfig` whose value is either a model's name or a model's folder or file."""
-_PATH = re.compile(r"\.{1,2}/.*|.*\.(jsonl?|csv|parquet|gguf)(:\w+)?", flags=re.DOTALL)
+_PATH = re.compile(r"(~|\.{1,2})/.*|.*\.(jsonl?|csv|parquet|gguf)(:\w+)?", flags=re.DOTALL)
 """Pattern of values that count as paths, even if nothing exists there, in fields that take a name or a path."""
 _TYPE_NAMES: Mapping[type, str] = {
     int: "a whole number",

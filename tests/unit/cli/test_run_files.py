@@ -120,9 +120,12 @@ def test_file_has_paths_that_begin_at_its_folder(folder: Path) -> None:
 def test_home_in_a_file_is_expanded(folder: Path, name: str) -> None:
     (folder / "sub").mkdir()
     text = 'method = "ptrue"\nmodel = "./m"\nplugin = ["~/p.py", "~nobody-here"]\nout = "~/x"\nanswers = "~/a.jsonl"\n'
+    text += 'tokenizer = "~/m/t"\nnli = "~/m/n"\njudge-model = "~nobody-here"\n'
     Path(name).write_text(text, encoding="utf-8")
     (read,) = asked(name)
     assert (read.out, read.answers) == (Path.home() / "x", str(Path.home() / "a.jsonl"))
+    assert (read.tokenizer, read.nli) == (str(Path.home() / "m/t"), str(Path.home() / "m/n"))
+    assert read.judge_model == "~nobody-here"
     assert read.plugins == (Path.home() / "p.py", Path(name).parent / "~nobody-here")
     run_files.dump([config := RunConfig(("ptrue",), "./m", out=Path("~"))], "b.toml")
     assert asked("b.toml") == (config,)
