@@ -53,11 +53,10 @@ COLUMNS = [f"choice_{letter}" for letter in string.ascii_lowercase]
 """Names of the option columns: `choice_a` to `choice_z`."""
 READ = frozenset({"question", "choices", "answer", "answers", "subject", "id", "split", "given", *COLUMNS})
 """Names of the columns that are read; `given` is read only from files of questions to be scored."""
-_OPTION_LIKE = frozenset(
-    [*COLUMNS, "choices", "choice", "options", "option", "answer_choices", "alternatives", "endings", "opa", "a"]
-).union(["option_a", "option1", "choice1"])
-"""Column names in lower case that look like options. In a row without options, they are errors if they aren't read,
-because the question would silently become an open one."""
+_OPTION_LIKE = {*COLUMNS, "choices", "choice", "options", "option", "answer_choices", "alternatives", "endings", "opa",
+                "a", "option_a", "option1", "choice1"}  # fmt: skip
+"""Column names in lower case that look like options. In a row without options, they are errors if they have a value and
+aren't read, because the question would silently become an open one; `Choice_A` and so on are errors in any row."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 STREAM = "-"
 """Path that stands for standard input and standard output."""
@@ -176,7 +175,7 @@ def question_rows(path: Path, content: bytes) -> Iterator[Row]:
     kind = path.suffix.lower()
     if kind not in _KINDS:
         raise UserError(f"{path}: expected a name that ends in .jsonl, .csv or .parquet, got {path.name!r}")
-    for row in file_rows(str(path), kind, content, READ):
+    for row in file_rows(str(path), kind, content, READ | _OPTION_LIKE):
         values, cell = dict(row.values), row.values.get("choices")
         for column in ("answers", "choices") if kind == ".csv" else ():  # a JSON list in one cell
             with suppress(ValueError, RecursionError):
@@ -196,11 +195,12 @@ def with_options(rows: Iterable[Row]) -> Iterator[tuple[Row, tuple[str, ...]]]:
     """Pair each row with the question's options; either all questions have options, or none has.
 
     Raises:
-        UserError: some rows have options and others don't, a row's options are invalid, or it has a column `Split`.
+        UserError: some rows have options and others don't, a row's options are invalid, or a column `Split` has a
+            value.
     """
     lettered: bool | None = None
     for row in rows:
-        require_spelling(row.where, (c for c in map(str, row.values) if c.casefold() == "split"), ["split"])
+        require_spelling(row.where, (c for c, v in row.values.items() if v and c.casefold() == "split"), ["split"])
         choices = choices_of(row)
         lettered = bool(choices) if lettered is None else lettered
         if lettered != bool(choices):
@@ -289,6 +289,14 @@ def choices_of(row: Row) -> tuple[str, ...]:
     options: Any = [row.values.get(column) for column in COLUMNS]  # up to the last one that is not empty
     while options and _empty(options[-1]):
         options.pop()
+    for column, value in row.values.items():
+        name = column.casefold()  # alternatives may also be further spellings of the right answer
+        aliases = name == "alternatives" and (not isinstance(value, list) or row.values.get("answers"))
+        if value and column not in READ and name in (COLUMNS if options or listed else _OPTION_LIKE) and not aliases:
+            raise UserError(
+                f"{row.where}: column {column!r} looks like options, but is not read; name a column of lists of options"
+                " 'choices', or the columns of one option each 'choice_a', 'choice_b' and so on, or take it out"
+            )
     columns = COLUMNS if options else ["choices"] * MOST
     if not _empty(listed):
         if options:
@@ -297,12 +305,6 @@ def choices_of(row: Row) -> tuple[str, ...]:
             raise row_error(row, "choices", "a list of options", listed)
         options = listed
     elif not options:
-        similar = sorted(c for c in map(str, row.values) if c.casefold() in _OPTION_LIKE and c not in READ)
-        if similar:
-            raise UserError(
-                f"{row.where}: found no options, but a column {similar[0]!r}; name the column of the options 'choices',"
-                " or the columns of one option each 'choice_a', 'choice_b' and so on"
-            )
         return ()
     if not FEWEST <= len(options) <= MOST:
         raise UserError(f"{row.where}: expected {FEWEST} to {MOST} options, got {len(options)}; correct the row")

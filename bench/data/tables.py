@@ -184,8 +184,9 @@ def file_rows(name: str, ending: str, content: bytes, columns: Collection[str] |
         name: the file's name in messages.
         ending: `.parquet`, `.csv`, or else JSON Lines.
         content: the file's bytes.
-        columns: columns of a Parquet file to read; by default all. The values of its other columns become null, because
-            their types may not convert to Python. Of CSV and JSON Lines files all columns are read.
+        columns: columns of a Parquet file to read, in lower case; case is ignored. By default all are read. The values
+            of its other columns become null, because their types may not convert to Python. Of CSV and JSON Lines files
+            all columns are read.
 
     Raises:
         UserError: the file is invalid, has no row, or has a column twice, or a value does not convert to Python.
@@ -208,7 +209,7 @@ def file_rows(name: str, ending: str, content: bytes, columns: Collection[str] |
             reason = first_line(error)
             raise UserError(f"{name}: a value can't be read ({reason}); write columns of texts and numbers") from error
     nothing = pa.nulls(len(table))
-    return TableRows({name: pa.table({c: table.column(c) if c in columns else nothing for c in names})})
+    return TableRows({name: pa.table({c: table.column(c) if c.casefold() in columns else nothing for c in names})})
 
 
 def require_unique(name: str, columns: Sequence[str]) -> None:

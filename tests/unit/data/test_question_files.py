@@ -86,6 +86,23 @@ def test_file_without_options_is_asked_openly(tmp_path: Path) -> None:
     assert prompt.messages[-1].content == "Question: What do bees make?\nAnswer:"
 
 
+def test_columns_like_options_may_be_empty(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"Choices": []}, {"answer_choices": None}, {"A": "", "Choice_A": None, "Split": None}]
+    rows += [{"alternatives": ["wax"], "answers": ["honey"]}, {"alternatives": "wax"}]
+    assert made(jsonl(tmp_path, *({**OPEN, **row} for row in rows))).format is Format.OPEN
+    assert made(table(tmp_path, {"question": ["q"], "answer": ["x"], "Choices": [[]]})).format is Format.OPEN
+    flat = {"question": "q", "answer": "a", "choice_a": "x", "choice_b": "y", "Choice_C": "", "alternatives": ["x"]}
+    assert [q.choices for q in asked(jsonl(tmp_path, flat))] == [("x", "y")]
+
+
+def test_options_in_other_case_are_refused(tmp_path: Path) -> None:
+    columns = {"question": ["q"], "answer": ["a"], "choice_a": ["x"], "choice_b": ["y"], "Choice_C": ["z"]}
+    with pytest.raises(UserError, match=r"row 0: column 'Choice_C' looks like options, but is not read"):
+        task_of_file(table(tmp_path, columns))
+    with pytest.raises(UserError, match="row 0: column 'Choices' looks like options"):
+        task_of_file(table(tmp_path, {"question": ["q"], "answer": ["x"], "Choices": [["x", "y"]]}))
+
+
 @pytest.mark.parametrize(
     ("columns", "answer", "others"),
     [
