@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -228,17 +229,19 @@ def convert(owner: str, key: str, text: str, defaults: Mapping[str, Any]) -> Any
     default = defaults[key]
     expected = f"a value of type {type(default).__name__}"
     try:
-        value: Any
         if isinstance(default, bool):
             expected = "true or false"
-            value = {"true": True, "false": False}[text.lower()]
+            value: Any = {"true": True, "false": False}[text.lower()]
         elif default is None:  # the type of an unset field is not known
             value = None if text.lower() == "none" else text
             for number in (float, int):  # 2 is whole: where a count is meant, numpy refuses 2.0
                 with suppress(ValueError):
                     value = number(text)
-        elif isinstance(default, tuple) and default:  # 64,32 and the forms that Python and JSON give it
-            return tuple(convert(owner, key, part, {key: default[0]}) for part in text.strip("()[], ").split(","))
+        elif isinstance(default, tuple) and default and not any(isinstance(each, tuple) for each in default):
+            kind = max(default, key=lambda each: isinstance(each, float))  # with a float among them, all are
+            # 64,32 and the forms that Python and JSON give it, in which texts have quotes and may have commas
+            parts = re.findall(r"""(?s)(?:^|,)\s*(["']?)(.*?)\1\s*(?=,|$)""", text.strip("()[], "))
+            return tuple(convert(owner, key, part, {key: kind}) for _, part in parts)
         elif isinstance(default, enum.Enum | int | float | str):
             if isinstance(default, enum.Enum):
                 expected = "one of " + ", ".join(str(member.value) for member in type(default))

@@ -18,6 +18,7 @@ from bench.api.protocol import FIXED, ExemplarOrder, LetterRule
 from bench.data.loading import check_questions
 from bench.data.splits import TaskSplit, limit_by_subject
 from bench.run.config import RunConfig
+from bench.run.method_factory import convert
 from bench.run.resolve import ResolvedRun, resolve
 from bench.store.disk_cache import cache_folder
 from tests.kit.command import plugins_here
@@ -284,6 +285,27 @@ def test_tuple_of_widths_is_read_as_one(text: str) -> None:
     assert run.deviations_of("ccps") == {"ccps.encoder_channels": (64, 32, 16)}
     probe = resolved("saplma-f", overrides=("hidden_layers=(64,)",)).methods["saplma-f"]
     assert probe.params()["hidden_layers"] == (64,)
+
+
+@pytest.mark.parametrize(
+    ("default", "text", "value"),
+    [
+        (("a", "b"), '["c", "d"]', ("c", "d")),
+        (("a", "b"), """('c', "it's, e")""", ("c", "it's, e")),
+        (("a",), "c, d ,e f", ("c", "d", "e f")),
+        ((0, 0.5), "0.1, 0.7", (0.1, 0.7)),
+        ((0.5, 0), "1", (1.0,)),
+        ((True, False), "[true, False]", (True, False)),
+    ],
+)
+def test_tuple_elements_have_their_types(default: tuple[object, ...], text: str, value: tuple[object, ...]) -> None:
+    got = convert("fields", "several", text, {"several": default})
+    assert (got, [type(each) for each in got]) == (value, [type(each) for each in value])
+
+
+def test_nested_tuples_are_not_set() -> None:
+    with pytest.raises(UserError, match=r"several=1,2: expected a value of type tuple, got '1,2'"):
+        convert("fields", "several", "1,2", {"several": ((1, 2), (3, 4))})
 
 
 def test_choices_of_plugins_are_checked_if_resolvable(plugin: Path) -> None:
