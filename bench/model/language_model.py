@@ -220,10 +220,11 @@ class LanguageModel:
         """Session that runs forward passes; packs are read into the session's KV cache."""
         text = self.config.get_text_config()
         kinds, width = getattr(text, "layer_types", None), getattr(text, "sliding_window", None)
-        declared = hasattr(type(text)(), "sliding_window")  # else its code, e.g. Llama's, ignores what config.json says
-        if width is None or not declared or (kinds is not None and "sliding_attention" not in kinds):
+        if width is None or (kinds is not None and "sliding_attention" not in kinds):
             return Session(self.model)
-        return Session(self.model, window=int(width))
+        # code in transformers, e.g. Llama's, ignores a window in config.json that its own configuration doesn't declare
+        known = type(text)() if type(text).__module__.startswith("transformers.models.") else text
+        return Session(self.model, window=int(width) if hasattr(known, "sliding_window") else None)
 
     @cached_property
     def stops(self) -> frozenset[int]:

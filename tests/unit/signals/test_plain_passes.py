@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -188,6 +190,24 @@ def test_leftover_window_of_a_llama_is_ignored(tmp_path: Path) -> None:
     for i, item in enumerate(passes.items()):
         passes.assert_close(passes.question(found[end], i), passes.plain(leftover, item.prompt)[1][-1][-1], i)
     assert_attention_is_eager(leftover, CASES["generated"])
+
+
+def test_window_of_a_models_own_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its class can't be made without values, so that nothing says which fields the code knows."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("sys.path", [*sys.path])
+    folder = passes.save(tmp_path / "own", "mistral with a window")
+    weights = passes.load(folder).model
+    code = "from transformers import LlamaConfig\n\nclass Own(LlamaConfig):\n    model_type = 'own'\n\n"
+    code += "    def __init__(self, needed, **more):\n        super().__init__(**more)\n        self.needed = needed\n"
+    (folder / "own.py").write_text(code, encoding="utf-8")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config |= {"model_type": "own", "needed": 1, "auto_map": {"AutoConfig": "own.Own"}}
+    for width in (16, None):
+        (folder / "config.json").write_text(json.dumps({**config, "sliding_window": width}), encoding="utf-8")
+        own = passes.load(folder, trust_remote_code=True)
+        vars(own)["model"] = weights
+        assert own.session.window == width
 
 
 def test_attention_that_its_output_does_not_follow_from_is_refused(
