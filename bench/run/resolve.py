@@ -205,10 +205,10 @@ def resolve(
     judging = {"judge": config.judge, **public_options(judge_options(config))}
     answers, release = _open_answers(config, model)
     learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
-    learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners) for name in tests}
+    scores = any(method.output == "score" for method in methods.values())  # scaled on the validation split
+    learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners, scores=scores) for name in tests}
     learned_on = {target.task for target in learn_on.values()}
-    if not learners:  # scores are scaled on the validation split
-        scores = any(method.output == "score" for method in methods.values())
+    if not learners:
         learned_on &= set(task_registry.names()) if scores else set()
     names = {*tests, *learned_on}
     for test, target in learn_on.items():
@@ -333,10 +333,10 @@ def judge_options(config: RunConfig) -> JudgeOptions:
     )
 
 
-def _learn_on(test: str, train_on: str | None, tasks: Registry[Task], *, learners: bool) -> TrainOn:
+def _learn_on(test: str, train_on: str | None, tasks: Registry[Task], *, learners: bool, scores: bool) -> TrainOn:
     task = tasks.get(test)
     target = TrainOn(task.train_on or test)
-    if train_on is None and target.task not in tasks.names():
+    if train_on is None and (target.task not in tasks.names() or not (learners or scores)):
         if learners:
             raise UserError(
                 f"Task {test!r} learns on {target.task!r}, which is not registered here. Name a task with a train"

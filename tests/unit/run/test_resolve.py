@@ -396,6 +396,17 @@ def test_default_of_another_format_is_not_learned_on(tmp_path: Path) -> None:
     assert learn_on(resolved("ccps", tasks=("lost",), plugins=(path,), train_on="atlas")) == {"lost": "atlas-oe:train"}
 
 
+def test_default_of_another_format_only_hinders_learners(tmp_path: Path) -> None:
+    """Nobody reads the training task where nothing learns, and no score is scaled."""
+    path = tmp_path / "open.py"
+    path.write_text(PLUGIN.replace("Format.CHOICE", "Format.OPEN").replace("nowhere-choice", "atlas-choice"), "utf-8")
+    run = resolved("ptrue", tasks=("lost",), plugins=(path,))
+    assert (list(run.tasks), learn_on(run)) == (["lost"], {"lost": "atlas-choice:train"})
+    for options in ({"methods": "token-margin"}, {"recalibrate": ("isotonic",)}):
+        with pytest.raises(UserError, match="'lost' learns on atlas-choice: its format is choice"):
+            resolved(**{"methods": "ptrue", **options}, tasks=("lost",), plugins=(path,))
+
+
 @pytest.mark.parametrize("member", ["__init__", "reads", "trains", "params"])
 def test_method_that_raises_is_named_with_its_reason(tmp_path: Path, member: str) -> None:
     raising = f"    def {member}(*_, **__):\n        raise KeyError('gone')\n\n    def predict"
