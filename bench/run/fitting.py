@@ -158,7 +158,7 @@ class Fitter:
             **({"query prompts": "of the query"} if own else {}),
             **({"blank": self.lm.chat.blank} if self.lm.chat.blank else {}),  # former fits had other ids of answers
             "code": f"{type(method).__module__}:{type(method).__qualname__}",
-            "source": self.resolved.sources[name],  # None: the fit is not stored
+            "source": None if name in self.resolved.passed else self.resolved.sources[name],  # None: it isn't stored
             "params": {k: repr(v) for k, v in method.params().items()},
             "seed": seed,
             "protocol": self.resolved.protocol.digest(),

@@ -56,8 +56,10 @@ class ResolvedRun:
     """Test task -> task and split on which methods learn for this test."""
     cache: Path
     sources: Mapping[str, str | None]
-    """Method -> digest of its source code when the run began; None for a class passed to `run()` or without a file: a
-    file doesn't tell variants of a class apart. Later edits of the file don't change the code that runs."""
+    """Method -> digest of its source code when the run began; None for a class without a file. Later edits of the file
+    don't change the code that runs."""
+    passed: frozenset[str]
+    """Methods whose classes were passed to `run()`. Their fits aren't stored: a file doesn't tell variants apart."""
     deviations: Mapping[str, Mapping[str, object]]
     """Name of a method, or "protocol" -> constant that the user overrode -> its value."""
     unusual: Mapping[str, object]
@@ -230,7 +232,8 @@ def resolve(
         tests=tests,
         learn_on=learn_on,
         cache=config.cache or cache_folder(),
-        sources={name: None if cls in classes else plugin_digest(cls) for name, cls in chosen.items()},
+        sources={name: plugin_digest(cls) for name, cls in chosen.items()},
+        passed=frozenset(name for name, cls in chosen.items() if cls in classes),
         deviations={**changes, **({"protocol": protocol_changes} if protocol_changes else {})},
         unusual={"answers": answers} if answers != RunConfig.answers else {},
         recalibrate=tuple(dict.fromkeys(config.recalibrate)),

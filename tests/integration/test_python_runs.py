@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from bench import Results, load_results, run
+from bench import Results, load_head, load_results, run
 from bench.api import UserError
 from bench.results.files import read_records
 from bench.results.row import ResultRow
+from bench.store.sources import plugin_digest
 from tests.fixtures import cells
 from tests.fixtures.cells import Notebook
 from tests.kit.place import Place
@@ -58,10 +59,9 @@ class Broken(TopOption):
 '''
 
 
-def run_here(methods: Any, folder: Path) -> Results:
-    return run(
-        methods, "tiny", "atlas-choice", limit=16, out=folder, cache=folder / "cache", quiet=True, train_limit="32+32"
-    )
+def run_here(methods: Any, folder: Path, **options: Any) -> Results:
+    folders = {"out": folder, "cache": folder / "cache"}
+    return run(methods, "tiny", "atlas-choice", limit=16, quiet=True, train_limit="32+32", **folders, **options)
 
 
 def confidences(found: Results, method: str) -> Any:
@@ -122,6 +122,22 @@ def test_variants_of_a_script_are_fitted_each(tmp_path: Path, monkeypatch: pytes
     variant = importlib.import_module("a_script").variant
     first, other = (confidences(run_here(variant(shift), tmp_path), "base-rate") for shift in (0.0, 0.125))
     assert other - first == pytest.approx(0.125)
+
+
+def test_class_of_a_file_has_digest_and_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its fits are not stored all the same."""
+    cells.FITS.clear()
+    (path := tmp_path / "own_script.py").write_text(CELL, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    cls = importlib.import_module("own_script").BaseRate
+    for _ in range(2):
+        found = run_here(cls, tmp_path, save_heads=tmp_path / "heads", overwrite=True)
+    assert found.rows[0].provenance["revisions"]["method base-rate"] == f"sha256 {plugin_digest(cls)}"
+    assert cells.FITS == ["base-rate"] * 2
+    (card,) = (tmp_path / "heads").rglob("head.json")
+    with pytest.raises(UserError, match=r"it came from the file own_script.py: give it with --plugin FILE"):
+        load_head(card.parent, device="cpu")
+    assert load_head(card.parent, device="cpu", plugins=[path]).method.rate_ == confidences(found, "base-rate")[0]
 
 
 def test_dry_run_has_a_plan_and_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -182,8 +183,8 @@ class ScorerWriter:
         method = self.resolved.methods[base] if inputs.tuned is None else inputs.tuned.method
         code = self.resolved.sources[base]
         if code is None:
-            raise UserError("its class was passed from Python; put it into a file, and give that with --plugin")
-        origin = self._origins.get(base, registry.BUILT_IN)
+            raise UserError("its class has no file; put it into one, and give that with --plugin")
+        origin = self._origins.get(base) or inspect.getfile(type(method))
         task, protocol, learned = inputs.predicted.task, self.resolved.protocol, inputs.learned
         lettered = task.format is Format.CHOICE
         widest = max((len(q.choices) for q in inputs.predicted.questions), default=0) if lettered else 0
@@ -194,7 +195,7 @@ class ScorerWriter:
             method=MethodCard(
                 name=base,
                 recalibration=files.recalibration_of(row.method) or None,
-                plugin=Path(origin).name if origin in set(map(str, self.config.plugins)) else origin,
+                plugin=Path(origin).name if origin.endswith(".py") else origin,
                 version=metadata.version(provenance.DISTRIBUTION),
                 code=code,
                 preset=row.preset,
