@@ -11,7 +11,7 @@ import sysconfig
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
-from itertools import accumulate
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from bench.store.disk_cache import digest_file
@@ -72,43 +72,44 @@ def imported_files(path: Path) -> list[Path]:
     """Return a file and the user's files that it imports, directly, through other files, or inside functions.
 
     Modules of Python, of installed packages and of this project are left out. An imported package counts with all its
-    Python files; a module in a folder without `__init__.py` counts with those beside it. Imports by a computed name are
-    missed.
+    Python files. Nothing is imported. Imports by a computed name are missed.
     """
     excluded = (*_INSTALLED, *(_HOME / name for name in ("bench", "methods", "tasks")))
     files, unread = {path.resolve()}, [path.resolve()]
     while unread:
-        names: frozenset[str] = frozenset()
+        importer, names = unread.pop(), frozenset[tuple[int, str]]()
         with suppress(OSError):
-            names = _imports(unread.pop().read_bytes())
-        for name in names:
-            spec = None
-            specs = map(importlib.util.find_spec, accumulate(name.split("."), "{}.{}".format))
-            with suppress(ImportError, ValueError, AttributeError):  # a folder without `__init__.py` has no origin
-                spec = next((spec for spec in specs if spec is None or spec.origin is not None), None)
+            names = _imports(importer.read_bytes())
+        for level, name in names:
+            spec, folders = None, [str(importer.parent.joinpath(*[".."] * (level - 1)))] if level else None
+            with suppress(ImportError, ValueError, AttributeError):
+                for part in name.split("."):
+                    spec = importlib.util.find_spec(part) if folders is None else PathFinder.find_spec(part, folders)
+                    if spec is None or spec.origin is not None:
+                        break
+                    folders = [*(spec.submodule_search_locations or ())]  # a folder without `__init__.py`
             if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
                 continue
             file = Path(spec.origin).resolve()
             if not any(other in file.parents for other in excluded):
-                pattern = "**/*.py" if file.name == "__init__.py" else "*.py" if spec.parent else file.name
-                new = {*file.parent.glob(pattern)} - files
+                new = {*(file.parent.rglob("*.py") if file.name == "__init__.py" else [file])} - files
                 files |= new
                 unread += new
     return sorted(files)
 
 
 @lru_cache(maxsize=256)
-def _imports(source: bytes) -> frozenset[str]:
-    """Return all names that a source imports, such as `a.b` and `a.b.c` for `from a.b import c`, but those of Python.
+def _imports(source: bytes) -> frozenset[tuple[int, str]]:
+    """Return the level (number of leading dots) and name of all imports, such as `a.b.c` for `from a.b import c`.
 
-    They are cached, since every call of a plugin needs them.
+    Those of Python are left out. They are cached, since every call of a plugin needs them.
     """
     try:
         tree = ast.parse(source)
     except (ValueError, SyntaxError, RecursionError):
         return frozenset()  # it can't be imported, either
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names = {(0, alias.name) for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return frozenset(name for name in names if name.partition(".")[0] not in sys.stdlib_module_names)
+        if isinstance(node, ast.ImportFrom):
+            names |= {(node.level, f"{node.module or ''}.{alias.name}".lstrip(".")) for alias in node.names}
+    return frozenset(each for each in names if each[0] or each[1].partition(".")[0] not in sys.stdlib_module_names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,21 @@ def test_digest_follows_folders_without_an_init(tmp_path: Path, monkeypatch: pyt
     before = plugin_digest(own.A)
     (tmp_path / "digestfolder" / "first.py").write_text("x = 2\n", encoding="utf-8")
     assert plugin_digest(own.A) != before
+
+
+def test_digest_follows_relative_imports_and_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that a package without an `__init__.py` doesn't have leave it alone."""
+    texts = {
+        "digestspace/a.py": "from .sub.c import y\nfrom . import b, lost\n", "digestspace/b.py": "",
+        "digestspace/sub/c.py": "from ..deep.pack import x\nfrom ........ import far\n", "digestspace/none.py": "",
+        "digestspace/deep/pack/__init__.py": "", "digestspace/deep/pack/json.py": "from ...sub import d\n",
+        "digestspace/sub/d.py": "from .json import z\n", "digestspace/sub/json.py": "",
+        "digestuser.py": "import digestspace.a\nfrom digestspace import VALUE\n",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = [str(file.relative_to(tmp_path)) for file in sources.imported_files(tmp_path / "digestuser.py")]
+    assert files == sorted(name for name in texts if "none" not in name)
+    assert "digestspace" not in sys.modules
