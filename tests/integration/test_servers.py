@@ -1119,10 +1119,21 @@ def test_chat_server_that_cuts_prompts_is_refused(start: Any, tmp_path: Path, ta
     server = start(ChatServer)
     server.room = room
     with pytest.raises(
-        UserError, match=rf"cuts prompts: of [\d,]+ words it read {room:,} tokens.*Start it with a longer context"
+        UserError, match=rf"cuts prompts: of [\d,]+ words, .* it read {room:,} tokens.*Start it with a longer context"
     ):
         columns(served(server), tmp_path, task, set(FEW))
     assert not requests(server), "no question was asked"
+
+
+@pytest.mark.parametrize(("text", "most"), [("河" * 600, 1200), ("река " * 200, 1400), ("five rivers " * 200, 800)])
+def test_chat_server_has_room_for_other_scripts(start: Any, text: str, most: int) -> None:
+    """Three bytes of theirs count as two tokens; the room is an upper bound, as the message says."""
+    server = start(ChatServer)
+    dialect: Any = served(server).dialect
+    prompt, server.room = dialect.encode(text), most + 40
+    dialect.check_room([prompt], 8)
+    with pytest.raises(UserError, match=r"of [\d,]+ words, an upper bound for the longest question, it read"):
+        dialect.check_room([prompt], 40)
 
 
 def test_chat_server_pruned_answers_come_from_no_journal(start: Any, tmp_path: Path, other: Any) -> None:
