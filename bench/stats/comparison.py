@@ -108,9 +108,9 @@ def compare(
         values = np.maximum(0.0, values)
         scales = np.sqrt(values[first]) + np.sqrt(values[second])
     differences = values[first] - values[second]
-    inputs = np.stack([i.inputs if i.inputs.size else i.by_question for i in defined.values()])
+    inputs = [i.inputs if i.inputs.size else i.by_question for i in defined.values()]
     # of one order throughout, no rank has shifted: such confidences differ where their numbers do
-    n_diff = [count_differing(metric, a, b) or int(np.sum(np.abs(a - b) > TINY)) for a, b in combinations(inputs, 2)]
+    n_diff = [count_differing(metric, a, b) or count_differing("brier", a, b) for a, b in combinations(inputs, 2)]
     p = np.where(np.array(n_diff) < MIN_RARER, 1.0, p_values(differences, spread))
     corrected, critical = np.full(p.size, np.nan), np.full(p.size, np.nan)
     reason = sampling.no_interval_reason(metric)
@@ -156,13 +156,18 @@ def count_differing(metric: str, a: FloatArray, b: FloatArray) -> int:
 
     By a rank-based metric, one moved answer shifts the ranks of many others. So the number is that of the answers to
     leave out for the rest to have the same order and ties in both methods. Where the first 100 questions show that it
-    is at least MIN_RARER, a larger number is returned: that of all questions with other inputs.
+    is at least MIN_RARER, a larger number is returned: that of all questions with other inputs. Of several seeds, each
+    has an order of its own, and the largest number is returned.
 
     Args:
         metric: name of the metric in `bench.metrics.METRICS`.
-        a: `Influence.inputs` of one method, shape (n,).
-        b: those of the other method, shape (n,).
+        a: `Influence.inputs` of one method, shape (n,) or (seeds, n).
+        b: those of the other method, the seeds of the method with fewer are repeated.
     """
+    a, b = np.atleast_2d(a, b)
+    if METRICS[metric].is_rank_based and (seeds := max(len(a), len(b))) > 1:  # a mean of ranks has another order
+        return max(count_differing(metric, a[k % len(a)], b[k % len(b)]) for k in range(seeds))
+    a, b = a.mean(axis=0), b.mean(axis=0)
     count = int(np.count_nonzero(np.abs(a - b) > TINY))
     is_told = a.size > 100 and count_differing(metric, a[:100], b[:100]) >= MIN_RARER  # at a hundredth of the time
     if is_told or count < MIN_RARER or not METRICS[metric].is_rank_based:

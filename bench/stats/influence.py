@@ -42,7 +42,8 @@ class Influence(NamedTuple):
     for RMSCE only, see `_rmsce`."""
     inputs: FloatArray = np.empty(0)
     """What the metric is computed from, one number for each question, e.g. its confidence p, or -1 - p if the answer
-    is wrong; shape (n,), empty if unknown. Two methods differ on a question if these numbers differ."""
+    is wrong; shape (n,), of a mean over seeds (seeds, n), empty if unknown. Two methods differ on a question if these
+    numbers differ."""
 
 
 def influence(
@@ -91,8 +92,9 @@ def mean_over_seeds(runs: Iterable[Influence | None]) -> Influence | None:
     defined = [i for i in influences if i is not None]
     if len(defined) < len(influences):
         return None
-    value, by_question, by_subject, second_order, inputs = (np.mean(p, axis=0) for p in zip(*defined, strict=True))
-    return Influence(float(value), by_question, by_subject, float(second_order), inputs)
+    *means, inputs = zip(*defined, strict=True)
+    value, by_question, by_subject, second_order = (np.mean(part, axis=0) for part in means)
+    return Influence(float(value), by_question, by_subject, float(second_order), np.vstack(inputs))
 
 
 # --- metrics: confidences or scores (n,), correctness (n,) -> value, influences (n,) ----------------------------------

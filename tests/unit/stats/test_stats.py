@@ -426,6 +426,32 @@ def test_answers_in_another_order_are_counted(first, second, least):
     assert count_differing("auroc", np.append(a, [a[0]] * 5), np.append(b, [-1 - b[0]] * 5)) == least + 5
 
 
+@pytest.mark.parametrize("metric", ["auroc", "aucpr"])
+def test_answers_moved_alike_in_every_seed_are_few(metric):
+    """Ranks averaged over seeds are shifted everywhere, in other places by each seed."""
+    o, rng = np.arange(200) % 2 > 0, np.random.default_rng(0)
+    base = np.round(o + rng.normal(size=(3, 200)), 1) + 9
+    for size, is_tested in ((4, False), (5, True)):
+        moved = base.copy()
+        moved[:, :size] = np.where(o[:size], 1 / 9, 20.05)
+        for seeds in (slice(1), slice(3)):
+            p = np.full(base[seeds].shape, 0.5)
+            score = {"a": base[seeds], "b": np.log(moved[seeds])}
+            (pair,) = summary({"a": p, "b": p}, o, ["s"] * 200, QUICK, score=score).comparisons[metric]
+            assert (pair.fixed.ends is not None, pair.p < 1) == (is_tested, is_tested)
+            assert is_tested or pair.fixed.reason.endswith(f"there are {size}")
+
+
+def test_answers_of_one_run_are_counted_against_each_seed():
+    """By the seed that moves most of them; by a metric that is no matter of order, those of another mean."""
+    one = np.arange(60) / 100
+    seeds = np.stack([one, one, one])
+    seeds[1, :6], seeds[2, 50:] = 0.7 + one[:6], 0.8 - one[50:]
+    for a, b in ((one[None], seeds), (seeds, one[None])):
+        assert count_differing("auroc", a, b) == 10
+        assert count_differing("brier", a, b) == 16
+
+
 def test_metric_undefined_has_neither_value_nor_pairs():
     result = summary({"a": [0.5, 0.2, 0.9], "b": [0.1, 0.2, 0.3]}, [True] * 3, ["a"] * 3, QUICK)
     assert result.comparisons["auroc"] == ()
