@@ -164,21 +164,24 @@ def count_differing(metric: str, a: FloatArray, b: FloatArray) -> int:
         a: `Influence.inputs` of one method, shape (n,) or (seeds, n).
         b: those of the other method, the seeds of the method with fewer are repeated.
     """
-    a, b = np.atleast_2d(a, b)
-    if METRICS[metric].is_rank_based and (seeds := max(len(a), len(b))) > 1:  # a mean of ranks has another order
+    (a, b), is_ranked = np.atleast_2d(a, b), METRICS[metric].is_rank_based
+    if is_ranked and (seeds := max(len(a), len(b))) > 1:  # a mean of ranks has another order
         return max(count_differing(metric, a[k % len(a)], b[k % len(b)]) for k in range(seeds))
     a, b = a.mean(axis=0), b.mean(axis=0)
     count = int(np.count_nonzero(np.abs(a - b) > TINY))
-    is_told = a.size > 100 and count_differing(metric, a[:100], b[:100]) >= MIN_RARER  # at a hundredth of the time
-    if is_told or count < MIN_RARER or not METRICS[metric].is_rank_based:
+    # the first 100 take a hundredth of the time
+    if not is_ranked or count < MIN_RARER or (len(a) > 100 and count_differing(metric, a[:100], b[:100]) >= MIN_RARER):
         return count
-    # rounded, as -1 - (-1 - p) is not p, and would split ties of right and wrong answers
-    places = (np.round(np.where(x < 0, -1 - x, x), 12)[(a < 0) == (b < 0)].tolist() for x in (a, b))
+    # -1 - (-1 - p) is not p, and would split ties of right and wrong answers, were not both taken through it
+    first, second = (-1 - np.where(x < 0, x, -1 - x)[(a < 0) == (b < 0)] for x in (a, b))
     # Longest run that rises in both; `ends[k]` is the least end of runs of k + 1. The signs split ties in one alone.
+    places = np.stack([first, second])[:, np.lexsort((-second, first))]
+    if np.array_equal(*np.sign(np.diff(places))):  # one order and the same ties throughout, as of a recalibrated line
+        return min(count, len(a) - len(first))
     ends: list[tuple[float, float]] = []
-    for x, y in sorted(zip(*places, strict=True), key=lambda place: (place[0], -place[1])):
+    for x, y in places.T.tolist():
         ends[(k := bisect_right(ends, (y, -x))) : k + 1] = [(y, -x)]
-    return min(count, a.size - len(ends))
+    return min(count, len(a) - len(ends))
 
 
 def p_values(difference: FloatArray, spread: StandardErrors) -> FloatArray:
