@@ -43,7 +43,8 @@ class Influence(NamedTuple):
     inputs: FloatArray = np.empty(0)
     """What the metric is computed from, one number for each question, e.g. its confidence p, or -1 - p if the answer
     is wrong; shape (n,), of a mean over seeds (seeds, n), empty if unknown. Two methods differ on a question if these
-    numbers differ."""
+    numbers differ. In a mean over subjects, p of subject s (from 0) has 2 (s + 1) added, so that p has the same order
+    across subjects in all methods, and questions of subjects without value have 0."""
 
 
 def influence(
@@ -65,6 +66,7 @@ def influence(
     """
     values = order if METRICS[metric].is_rank_based else confidence
     compute, inputs = _INFLUENCES[metric], 1.0 * (values > THRESHOLD) if metric == "acc" else values
+    inputs = inputs + 2 * (1 + strata.group) * (average == "subjects")  # means over subjects read no order across them
     inputs = np.where(correct, inputs, -1.0 - inputs)  # answers of two models differ, too
     if average == "questions":
         result = compute(values, correct)

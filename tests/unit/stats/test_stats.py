@@ -453,6 +453,23 @@ def test_answers_of_one_run_are_counted_against_each_seed():
         assert count_differing("brier", a, b) == 16
 
 
+@pytest.mark.parametrize("metric", ["auroc", "aucpr"])
+def test_answers_are_counted_in_order_of_their_subject(metric):
+    """A mean over subjects is the same where the answers of one subject are all scored higher."""
+    rng = np.random.default_rng(0)
+    o, subject = np.arange(200) % 2 > 0, np.arange(200) // 20
+    base = np.round(o + rng.normal(size=200), 1)
+    o[subject == 9] = True  # undefined there
+    for size, is_tested in ((4, False), (5, True)):
+        moved = np.where(np.arange(200) < 20 * size, base, base + rng.normal(size=10)[subject])
+        moved[: 20 * size : 20] = np.where(o[: 20 * size : 20], -20, 20)  # the first of each of so many subjects
+        p, score = np.full(200, 0.5), {"a": base, "b": moved}
+        found = summary({"a": p, "b": p}, o, [f"s{s}" for s in subject], MACRO, score=score)
+        (pair,) = found.comparisons[metric]
+        assert (pair.fixed.ends is not None, pair.p < 1) == (is_tested, is_tested)
+        assert is_tested or pair.fixed.reason.endswith(f"there are {size}")
+
+
 def test_answers_in_one_order_are_told_fast():
     """Each pair of a method and its recalibrated line has one order, and takes no search for moved answers."""
     p = np.random.default_rng(0).random(20_000)
