@@ -158,7 +158,7 @@ def fitter(
     """A fitter whose splits have random states instead of those of a model."""
     resolved: Any = SimpleNamespace(
         new_method=lambda _name, _configuration=0: method(), protocol=FIXED, training_budget=None,
-        training_of=lambda _name: {}, sources={"m": source},
+        training_of=lambda _name: {}, sources={"m": source}, passed=frozenset(),
     )  # fmt: skip
     lm: Any = SimpleNamespace(
         files=SimpleNamespace(weights="f"), fingerprint="f", device=device, spec=specs.resolve("tiny"),
