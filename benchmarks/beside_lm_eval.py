@@ -22,7 +22,7 @@ from bench.data.sources import open_source
 from bench.model import specs
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.results.files import read_records
-from benchmarks.findings import MODEL, PLAIN, RESULTS
+from benchmarks.committed import MODEL, PLAIN, RESULTS
 from benchmarks.performance import sample
 from benchmarks.performance.other_tools import LM_EVAL, as_folder, likeliest, texts, told_of, versions
 from tasks.thousand import MMLUThousandChoice

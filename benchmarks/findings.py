@@ -36,15 +36,15 @@ from bench.results.row import ResultRow
 from bench.stats.comparison import Comparison
 from bench.stats.holm import holm
 from bench.stats.summary import Summary, summary
+from benchmarks import beside_lm_eval
+from benchmarks.committed import MODEL, PLAIN, RESULTS, ROOT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROOT = Path(__file__).parents[1]
-RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "pictures"
+PICTURES = ROOT / "docs" / "pictures"
 PAGE, README = ROOT / "docs" / "findings.md", ROOT / "README.md"
 CLAIMS = RESULTS / "claims.toml"
-MODEL = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf-cc324af0"
 TASKS = {"mmlu-1k-choice": "MMLU", "mmlu-pro-1k-choice": "MMLU-Pro", "medmcqa-1k-choice": "MedMCQA"}
 SOURCES = {"home": "labels from home", "elsewhere": "labels from elsewhere"}
 TOY = "tiny"
@@ -59,7 +59,6 @@ OPEN, TRACED = "mmlu-1k-oe", "mmlu-pro-1k-choice"
 BUDGET = 320
 """Largest number of tokens of a reasoning trace; a control has one of a single token."""
 ELSEWHERE = "ct-local-choice"
-PLAIN = "sequence-probability"
 TRAIN_LIMIT = {"any": None, "home": None, "elsewhere": "1000+250"}
 """`--train-limit` with which methods learn from 1,250 labels; results of other numbers are not in these tables."""
 LEVEL = 0.05
@@ -507,8 +506,6 @@ def page(text: str, blocks: Mapping[str, Sequence[str]]) -> str:
 
 def pages(data: Mapping[tuple[str, str], Cells]) -> dict[Path, str]:
     """Return the pages with their generated blocks as the results give them: path -> text."""
-    from benchmarks import beside_lm_eval  # which reads constants of this module
-
     tables = {name: scores_table(data, name) for name in ("brier", "auroc", "rmsce")}
     toy, rows = read(TOY), [row for row in cells.read_all(RESULTS) if row.model in SMALL and row.status == "ok"]
     small = {name: Cells(row for row in rows if row.model == model) for model, name in SMALL.items()}

@@ -99,6 +99,12 @@ def test_digest_of_a_file_has_its_imports(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(set(seen)) == len(seen)
 
 
+def write_all(folder: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
 def test_digest_follows_folders_without_an_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has what can be imported by the names in use, relative ones too, and no folder that nothing names."""
     texts = {
@@ -106,9 +112,7 @@ def test_digest_follows_folders_without_an_init(tmp_path: Path, monkeypatch: pyt
         "digestfolder/deep/third.py": "x = 1\n", "digestfolder/deep/lower/none.py": "x = 1\n",
         "digestfolder/other/none.py": "x = 1\n",
     }  # fmt: skip
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    write_all(tmp_path, texts)
     body = "import digestfolder.deep.second, digestlost.deep\nclass A:\n    from digestfolder import first\n"
     own = module("digestfolderuser", body.replace(", digestlost.deep", ""), tmp_path, monkeypatch)
     Path(own.__file__).write_text(body, encoding="utf-8")
@@ -128,9 +132,7 @@ def test_digest_follows_relative_imports_and_imports_nothing(tmp_path: Path, mon
         "digestspace/sub/d.py": "from .json import z\n", "digestspace/sub/json.py": "",
         "digestuser.py": "import digestspace.a\nfrom digestspace import VALUE\n",
     }  # fmt: skip
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    write_all(tmp_path, texts)
     monkeypatch.syspath_prepend(str(tmp_path))
     files = [str(file.relative_to(tmp_path)) for file in sources.imported_files(tmp_path / "digestuser.py")]
     assert files == sorted(name for name in texts if "none" not in name)
