@@ -117,8 +117,8 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     warning = table.warnings
     advice = [
         warning["unfit_judge"], warning["too_few"], warning["at_chance"], _leader_sentence(main, averaged, free),
-        _seeds_sentence(main), _better_sentence(main), _free_sentence(main, free),
-        _recalibrated_sentence(main, recalibrated), _baseline_sentence(main, free), _cost_sentence(main, free), second,
+        _seeds_sentence(main), _better_sentence(main), _free_sentence(main, free), _baseline_sentence(main, free),
+        _recalibrated_sentence(main, recalibrated), _cost_sentence(main, free), second,
     ]  # fmt: skip
     if table.is_audit:
         several = len(main.known) > 1
