@@ -99,7 +99,8 @@ NOT_KEPT = {
 
 
 @pytest.mark.parametrize("own", SETTINGS, ids=",".join)
-def test_settings_of_runs_come_back_from_cells(own: dict[str, Any]) -> None:
+def test_settings_of_runs_come_back_from_cells(own: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CONFBENCH_DATA", raising=False)
     config = RunConfig(**{"methods": ("pik",), "model": "tiny", "tasks": ("atlas-oe",), "preset": "demo", **own})
     resolved = resolve(config)
     (method,), (task,) = config.methods, config.tasks

@@ -179,8 +179,9 @@ ELSEWHERE = {"train_on": "atlas-choice:validation"}
     ],
 )  # fmt: skip
 def test_settings_of_a_cell_concern_it(
-    method: str, task: str, options: dict[str, Any], config: dict[str, object]
+    method: str, task: str, options: dict[str, Any], config: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("CONFBENCH_DATA", raising=False)
     run = resolved(",".join(dict.fromkeys((method, "ct"))), tasks=(task,), **options)
     assert run.config_of(method, task) == config
     assert run.deviations_of(method) == {key: value for key, value in config.items() if "." in key}
