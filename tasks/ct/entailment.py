@@ -6,6 +6,8 @@ entailment, contradiction, neutral; those of SNLI and ANLI mean entailment, neut
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bench.api import PromptStyle
 from tasks.ct.data_set import FOLLOWING, DataSet, card_of, keep_labels, label, reader
 
@@ -57,26 +59,18 @@ SNLI = DataSet(
 
 
 def _anli(n: int) -> DataSet:
-    """Build the data set of round n of ANLI.
+    """Build the data set of round n of ANLI, whose rows are like those of SNLI.
 
     Its exemplars come from the dev split, so that this split can't be its validation split.
     """
-    return DataSet(
-        name=f"anli_r{n}",
-        card=card_of(
-            "facebook/anli",
-            "plain_text",
-            "8e4813d81f46d313dac7892e1c28076917cfcdf9",
-            license="CC-BY-NC-4.0",
-            splits={"train": f"train_r{n}", "dev": f"dev_r{n}"},
-        ),
-        columns=COLUMNS,
-        read=reader("hypothesis", lambda row: (OPTIONS, label(row, "label", "012")), "premise"),
-        choice=CHOICE,
-        open=OPEN,
-        filter=keep_labels("label", (0, 1, 2)),
-        pool="dev",
+    card = card_of(
+        "facebook/anli",
+        "plain_text",
+        "8e4813d81f46d313dac7892e1c28076917cfcdf9",
+        license="CC-BY-NC-4.0",
+        splits={"train": f"train_r{n}", "dev": f"dev_r{n}"},
     )
+    return replace(SNLI, name=f"anli_r{n}", card=card, pool="dev")
 
 
 ANLI_R1, ANLI_R2, ANLI_R3 = (_anli(n) for n in (1, 2, 3))
