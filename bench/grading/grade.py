@@ -69,12 +69,8 @@ def parse_letter(text: str, letters: str) -> str | None:
     ('b', None, None)
     """
     bare = text.strip().strip(_SURROUNDING).strip()
-    if len(bare) != 1:
-        return None
-    for letter in letters:
-        if bare.casefold() == letter.casefold():
-            return letter
-    return None
+    equal = (letter for letter in letters if len(bare) == 1 and letter.casefold() == bare.casefold())
+    return next(equal, None)
 
 
 def normalise_text(text: str) -> str:
