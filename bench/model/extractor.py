@@ -352,19 +352,13 @@ class Extractor:
 
         Tokens of an answer that no signal needs are not added.
         """
-        span, turns = self.continuations.answer, sorted(self.continuations.turns)
+        stop = {AnswerSpan.ANSWER_END: None, AnswerSpan.ANSWER_PREDICTING: -1}.get(self.continuations.answer, 0)
+        turns = sorted(self.continuations.turns)
         answered = [i for i, answer in enumerate(batch.answers) if len(answer)]
         separate = any(batch.items[i][0].query_prompt is not None for i in answered)
         ends: dict[UserTurn, list[int]] = {turn: [] for turn in turns}
         for i, answer in enumerate(batch.answers):
-            read_ids = (
-                answer
-                if span is AnswerSpan.ANSWER_END
-                else answer[:-1]
-                if span is AnswerSpan.ANSWER_PREDICTING
-                else NOTHING
-            )
-            batch.paths.append(batch.tree.grow(i, read_ids))
+            batch.paths.append(batch.tree.grow(i, answer[:stop]))
             for turn in turns if len(answer) and not separate else ():  # node order changes last bits
                 ends[turn].append(batch.tree.grow(batch.paths[i][-1], self.settings.turns[turn.wording])[-1])
         batch.prefetch()
