@@ -117,23 +117,21 @@ def _stand_in(
     The ratio is the full model's number of blocks divided by the returned model's.
     """
     whole = int(config.get_text_config().num_hidden_layers)
-    small = with_n_blocks(config, 1)
+    small = with_n_blocks(config, whole)
     text = small.get_text_config()
     text.vocab_size = _VOCABULARY
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         setattr(text, name, None)
     with LOADING, torch.device("meta"):
-        one = transformers.AutoModelForCausalLM.from_config(small, trust_remote_code=trust_remote_code)
+        one = transformers.AutoModelForCausalLM.from_config(
+            with_n_blocks(small, 1), trust_remote_code=trust_remote_code
+        )
     weights = sum(parameter.numel() for parameter in blocks(one).parameters())
     count = min(whole, max(1, _WEIGHTS.get(device_kind(device), _MANY_WEIGHTS) // weights))
-    some = with_n_blocks(config, count).get_text_config()
-    text.num_hidden_layers, kinds = count, getattr(some, "layer_types", None)
-    if kinds:
-        text.layer_types = kinds
     asked = None if attention == "sdpa" else attention  # else transformers refuses architectures that lack sdpa
     with LOADING, torch.random.fork_rng(devices=[]), torch.device(device), no_init_weights():  # they take longest
         model = transformers.AutoModelForCausalLM.from_config(
-            small, attn_implementation=asked, dtype=dtype, trust_remote_code=trust_remote_code
+            with_n_blocks(small, count), attn_implementation=asked, dtype=dtype, trust_remote_code=trust_remote_code
         )
     for parameter in model.parameters():
         parameter.detach().fill_(0.01)  # uninitialised memory may contain subnormal numbers, which are slow
