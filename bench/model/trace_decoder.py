@@ -179,8 +179,7 @@ class TraceDecoder(Extractor):
     def _choose(self, states: torch.Tensor, texts: Sequence[TraceText]) -> list[int]:
         logits, sampling = self.lm.head.logits(states), self.traces.sampling
         if sampling is None:
-            tokens: list[int] = logits.argmax(dim=-1).tolist()
-            return tokens
+            return logits.argmax(dim=-1).tolist()
         numbers = [float(text.numbers[text.fed]) for text in texts if text.numbers is not None]
         return sample_tokens(logits, range(len(texts)), numbers, sampling.temperature, sampling.top_p)
 

@@ -40,8 +40,7 @@ def write_bundle(folder: Path, measured: ShardOutput, names: Mapping[Signal, str
 
 def names_in(entry: Entry) -> list[str]:
     """Return the names of the signals in a store entry."""
-    names: list[str] = entry.manifest["fields"]["signals"]
-    return names
+    return list(entry.manifest["fields"]["signals"])
 
 
 def load_answers(entry: Entry) -> list[Ids]:

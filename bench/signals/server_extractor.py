@@ -175,8 +175,7 @@ class QuestionRequests:
 
     def _chosen(self, prompt: Ids, ids: Ids) -> list[float]:
         self.tokens += len(prompt) + 1
-        shares: list[float] = self._server.dialect.chosen(prompt, ids).tolist()
-        return shares
+        return list(map(float, self._server.dialect.chosen(prompt, ids)))
 
     def conversation(self, turn: UserTurn) -> Ids:
         """Return the token ids of prompt, answer and a user turn."""
@@ -200,8 +199,7 @@ class QuestionRequests:
 
     def write(self, prompt: Ids, limit: int, draw: Draw | None) -> list[int]:
         """Return the token ids of the model's continuation of a prompt, without log-probabilities."""
-        ids: list[int] = self._read("complete", prompt, limit=limit, draw=draw, scored=False).ids.tolist()
-        return ids
+        return list(map(int, self._read("complete", prompt, limit=limit, draw=draw, scored=False).ids))
 
     def complete(self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False) -> Scored:
         """Return the model's continuation of a prompt (see `Dialect.complete`)."""

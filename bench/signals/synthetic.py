@@ -75,8 +75,7 @@ class SyntheticQuestions:
     @property
     def trace_steps(self) -> IntArray:
         """`(n + 1,)` offsets of the steps of the traces: one step for up to eight tokens of a trace."""
-        steps: IntArray = np.concatenate([[0], np.cumsum(-(-self.texts[Of.TRACE].ids.lengths // 8))])
-        return steps
+        return np.concatenate([[0], np.cumsum(-(-self.texts[Of.TRACE].ids.lengths // 8))])
 
     @property
     def output_head(self) -> FloatArray:
