@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.api import Followup, Format, QueryLogits, Task, UserError
 from bench.api.batch import Column
-from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays, UserTurn
+from bench.model.continuation_specs import NOTHING, AnswerSpan, Arrays, Continuations, PendingArrays, UserTurn
 from bench.prompts.front_coding import Ids
 from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition
@@ -83,7 +83,7 @@ class FollowupDefinition(PassDefinition[Followup]):
     def _ids(self, task: Task, prompts: PromptTokeniser) -> tuple[Ids, Ids]:
         prompt, chat = prompts.placeholder_prompt(task), prompts.chat
         suffix = chat.followup(prompt, self.signal.wording).ids
-        return suffix, np.zeros(0, dtype=np.int32) if self.signal.say else chat.words(prompt, self.signal.words)
+        return suffix, NOTHING if self.signal.say else chat.words(prompt, self.signal.words)
 
     def extend_settings(self, settings: PromptSettings, task: Task, prompts: PromptTokeniser) -> PromptSettings:
         """Return the prompt settings, to which the token ids of the user turn and of the words are added."""
@@ -109,8 +109,7 @@ class FollowupDefinition(PassDefinition[Followup]):
             return batch.repeat_per_question({"values": logits.get(i, missing)} for i in range(len(batch.items)))
         replies = batch.replies[self.turn]
         reply_by_item = dict(zip(replies.answered, replies.texts, strict=True))
-        empty = np.zeros(0, dtype=np.int32)
-        texts = (reply_by_item.get(i, empty) for i in range(len(batch.items)))
+        texts = (reply_by_item.get(i, NOTHING) for i in range(len(batch.items)))
         return batch.repeat_per_question({"values": torch.as_tensor(reply.astype(np.int64))} for reply in texts)
 
     def needs(self, fmt: Format) -> Ability:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import Format, Of, Ragged, Task, TokenIds, TokenScores, UserError
-from bench.model.continuation_specs import AnswerSpan, Arrays, Continuations, PendingArrays
+from bench.model.continuation_specs import NOTHING, AnswerSpan, Arrays, Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
 from bench.servers.readings import Ability, Scored
 from bench.signals.definition import PassDefinition, definition
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from bench.signals.split_data import StoredSplit
     from bench.signals.synthetic import SyntheticQuestions
 
-NO_IDS: Ids = np.zeros(0, dtype=np.int32)
 CHUNK = 256
 """Number of positions whose logits are in memory at once; in float32, with a vocabulary of 152,064, they take 150 MB,
 and four times as much while scores are computed."""
@@ -117,7 +116,7 @@ class TokenScoresDefinition(PassDefinition[TokenScores]):
             for i, m in places
         ]
         sizes = [sum(map(len, group)) for group in texts]
-        flat = np.concatenate([NO_IDS, *(ids for group in texts for ids in group)])
+        flat = np.concatenate([NOTHING, *(ids for group in texts for ids in group)])
         nodes: Sequence[int] = range(len(flat))
         if of is not Of.TRACE:
             nodes = [

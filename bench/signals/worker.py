@@ -216,9 +216,8 @@ class Worker:
             n, limit = 0 if traces.sampling is None else traces.n, decoder.longest + 1
         if n:
             items = [replace(item, uniforms=uniform_numbers(task.seed, item.id, n, limit)) for item in items]
-        journal: Path | None = None
+        journal = asked_path(self.store.root, task.kind)
         if isinstance(self.lm, ServerModel):
-            journal = asked_path(self.store.root, task.kind)
             extractor = (
                 ServerExtractor(self.lm, task.settings, pass_definitions(task.names), task.seed)
                 if decoder is None
@@ -246,7 +245,7 @@ class Worker:
             bounds={task.names[signal]: rows for signal, rows in measured.bounds.items()},
             hindrance=self.lm.no_packs_reason,
         )
-        if isinstance(self.lm, ServerModel) and journal is not None and Ability.GIVEN in self.lm.dialect.abilities:
+        if isinstance(self.lm, ServerModel) and Ability.GIVEN in self.lm.dialect.abilities:
             journal.unlink(missing_ok=True)  # else another signal of these answers can be read from it alone
         return TaskResult(entry.folder.name, entry, sum(cost.forward_tokens for cost in measured.costs.values()))
 
