@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, overload
 
@@ -128,6 +128,7 @@ def card_of(
     )
 
 
+@dataclass(eq=False, repr=False)
 class SplitQuestions(Sequence[Question]):
     """Lazy sequence of the questions of one split of a data set, in row order, without filtered rows.
 
@@ -141,15 +142,12 @@ class SplitQuestions(Sequence[Question]):
         counts: reason -> number of rows that were filtered out or are unusual; updated as rows are read.
     """
 
-    def __init__(
-        self, source: Source, data_set: DataSet, split: Split, how: ReadOptions, counts: MutableMapping[str, int]
-    ) -> None:
-        self._source = source
-        self._data_set = data_set
-        self._split: Split = split
-        self._how = how
-        self._counts = counts
-        self._selected_rows = array("q")  # row numbers, as far as rows were filtered
+    _source: Source
+    _data_set: DataSet
+    _split: Split
+    _how: ReadOptions
+    _counts: MutableMapping[str, int]
+    _selected_rows: array[int] = field(default_factory=lambda: array("q"), init=False)  # numbers of the rows so far
 
     @cached_property
     def _rows(self) -> Sequence[Row]:
