@@ -123,7 +123,7 @@ class ModelFolder:
             for part in (settings, text if isinstance(text, dict) else {}):
                 for key in sorted({*_LAYERS, *_HEADS, *_WIDTHS, "head_dim"} & part.keys()):
                     most = _MOST_LAYERS if key in _LAYERS else None
-                    for value in _as_sequence(part[key]):
+                    for value in as_sequence(part[key]):
                         if type(value) is not int or value < 1 or (most is not None and value > most):
                             bounds = f"from 1 to {most:,}" if most else "of at least 1"
                             raise ValueError(f"expected a whole number {bounds} as {key}, got {value!r:.40}")
@@ -142,12 +142,12 @@ class ModelFolder:
         """
         files = [file for file in self.path.glob(_WEIGHTS) if file.is_file()]
         size = sum(file.stat().st_size for file in files)
-        widths = {key: max(_as_sequence(settings.get(key)), default=0) for key in _WIDTHS}
+        widths = {key: max(as_sequence(settings.get(key)), default=0) for key in _WIDTHS}
         hidden = next(filter(None, map(widths.get, _HIDDEN)), 0)
         for key, width in widths.items():
             if size and hidden * width > size * 8 / _FEWEST_BITS:
                 raise ValueError(f"{key} {width:,} is more than its weight files of {size:,} bytes can hold")
-        layers = max((value for key in _LAYERS for value in _as_sequence(settings.get(key))), default=0)
+        layers = max((value for key in _LAYERS for value in as_sequence(settings.get(key))), default=0)
         if layers > _FEW_LAYERS and layers > (n := sum(map(_count_tensors, files))) > 0:
             raise ValueError(f"{layers:,} layers are more than the {n:,} tensors in its weight files")
 
@@ -306,7 +306,7 @@ def load_full(kind: Any, folder: Path, **settings: Any) -> Any:
     return model
 
 
-def _as_sequence(value: Any) -> Sequence[Any]:
+def as_sequence(value: Any) -> Sequence[Any]:
     """Return a setting's value as a sequence: a list as it is, a single number as one element, None as no element."""
     if value is None:
         return ()

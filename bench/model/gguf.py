@@ -30,7 +30,7 @@ from safetensors.torch import save_model
 
 from bench.api import UserError
 from bench.api.errors import first_line
-from bench.model.folder import LOADING, ModelFolder
+from bench.model.folder import LOADING, ModelFolder, as_sequence
 from bench.model.specs import FileStats, file_label, file_metadata, file_sha256, file_stats
 from bench.progress import DECISIONS
 from bench.store.disk_cache import Store, cache_folder, key_of
@@ -182,7 +182,7 @@ def open_gguf(name: str, file: Path, store: Store, tokenizer: ModelFolder | None
         plain.chat_template = plain.chat_template or own.chat_template
         config.save_pretrained(folder)
         plain.save_pretrained(folder)
-        ends = [*_as_list(config.eos_token_id), metadata.get("tokenizer.ggml.eot_token_id")]
+        ends = [*as_sequence(config.eos_token_id), metadata.get("tokenizer.ggml.eot_token_id")]
         ends += [plain.get_vocab().get(token) for token in _END_TOKENS]
         transformers.GenerationConfig(eos_token_id=sorted({end for end in ends if end is not None})).save_pretrained(
             folder
@@ -226,10 +226,6 @@ def _config(name: str, file: Path, tensors: Mapping[str, int]) -> Any:
     if _ROPE_FACTORS in tensors:
         _scale_rotary(name, config, file)
     return config
-
-
-def _as_list(value: int | list[int] | None) -> list[int | None]:
-    return list(value) if isinstance(value, list) else [value]
 
 
 @contextlib.contextmanager
