@@ -25,9 +25,6 @@ from bench.prompts.front_coding import Ids
 
 MAX_CACHED_BYTES = 64 * 2**20
 """Maximum bytes of keys and values of prefix segments that are kept for later shards and splits."""
-Segments = tuple[tuple[str, int], ...]
-"""Segments of a pack's shared prefix, in order. Each is a pair: digest of all tokens and cuts up to the segment's end,
-and the segment's length."""
 Indices = IntArray | Upload | None
 """For one block, the indices of the tokens whose hidden states are wanted; None for all tokens."""
 
@@ -115,8 +112,11 @@ class Session:
         self._cuts, self._shared = pack.cuts, pack.shared
 
     @staticmethod
-    def prefix_segments(pack: Pack) -> Segments:
-        """Return a pack's prefix segments as pairs (digest of all tokens and cuts up to the segment's end, length)."""
+    def prefix_segments(pack: Pack) -> tuple[tuple[str, int], ...]:
+        """Return the segments of a pack's shared prefix, in order.
+
+        Each is a pair: digest of all tokens and cuts up to the segment's end, and the segment's length.
+        """
         bounds = (0, *pack.cuts)
         keys = (hashlib.sha256(_segment_key(pack, pack.cuts[: k + 1])).hexdigest()[:16] for k in range(len(pack.cuts)))
         return tuple((key, stop - start) for key, start, stop in zip(keys, bounds, pack.cuts, strict=False))

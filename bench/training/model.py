@@ -6,7 +6,7 @@ A forward pass over packed sequences computes their shared prefixes once; the ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,8 +119,6 @@ class ReadableModel:
     wrapped: Any
     """The model with its adapter, as a `PeftModel` of peft."""
     job: Job
-    fed: TokensFed = field(default_factory=TokensFed)
-    """Numbers of token positions fed to the model since the last call of `start_step`."""
 
     def __post_init__(self) -> None:
         self._frozen: dict[bytes, torch.Tensor] = {}
@@ -130,6 +128,7 @@ class ReadableModel:
     def start_step(self) -> None:
         """Reset the token counts, and forget which prefixes the adapter has read, since its weights have changed."""
         self.fed = TokensFed()
+        """Numbers of token positions fed to the model since the last call."""
         self._tree = PrefixTree()
 
     @property
