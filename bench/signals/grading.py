@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.api import BoolArray, FloatArray, Format
-from bench.api.errors import capture, plugin_errors
+from bench.api.errors import capture
 from bench.api.signals import By
 from bench.grading.grade import (
     Judge,
@@ -27,16 +27,15 @@ from bench.grading.grade import (
     grade_released,
     same_text,
 )
-from bench.prompts.templates import context
 from bench.prompts.traces import has_marker
 from bench.results.row import ACCEPTED, REFUSED
 from bench.signals.definition import definition
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
+from bench.signals.text import shown_questions
 from bench.store.disk_cache import Store, key_of
 
 if TYPE_CHECKING:
-    from bench.api.protocol import Protocol
     from bench.model.text_pairs import PairModel
     from bench.progress import Progress
 
@@ -137,7 +136,7 @@ class Grader:
         elif fmt is Format.CHOICE:
             answers = [grade_choice(question, text, protocol) for question, text in pairs]
         else:
-            contexts = _contexts(split_data, protocol)
+            contexts = shown_questions(split_data.task, split_data.questions, protocol.letters)
             if split_data.where.split == "test" and not isinstance(self.judge, MatchJudge):
                 measured = self._measure_judge(split_data, contexts)
                 split_data = replace(split_data, counts={**split_data.counts, **measured})
@@ -220,7 +219,8 @@ class Grader:
         judge = self.judge.pairwise_judge() if fmt is Format.OPEN else None
         if judge is None:
             return agree
-        contexts = _contexts(split_data, protocol)  # the judge compares samples whose text differs from the answer's
+        contexts = shown_questions(split_data.task, split_data.questions, protocol.letters)
+        # the judge compares samples whose text differs from the answer's
         places, columns = (index.tolist() for index in np.nonzero(~agree & split_data.usable[rows][:, None]))
         cases = [
             JudgeCase(contexts[rows[i]], split_data.answers[rows[i]].text, texts[i][j])
@@ -251,7 +251,8 @@ class Grader:
         texts = [(one, other) for _, one, other in pairs]
         if self._related_by(split_data, signal) == MatchJudge.name:
             return match_relations(signal.by, texts)
-        contexts, where = _contexts(split_data, self.reader.protocol), str(split_data.where)
+        letters, where = self.reader.protocol.letters, str(split_data.where)
+        contexts = shown_questions(split_data.task, split_data.questions, letters)
         if signal.by == "judge":  # one verdict holds for both orders of a pair
             judge, same = self.judge.pairwise_judge(), match_relations("judge", texts)
             index_of_pair = {pair: k for k, pair in enumerate(pairs)}
@@ -270,10 +271,3 @@ class Grader:
             signal.by, list(distinct), reader.store, reader.progress, stage, question=signal.question
         )
         return relations[[distinct[pair] for pair in texts]]
-
-
-def _contexts(split_data: SplitData, protocol: Protocol) -> list[str]:
-    """Return the text of each question as its prompt shows it, without exemplars; for judges and text-pair models."""
-    task = split_data.task
-    with plugin_errors(f"task {task.name!r}, style_of"):
-        return [context(question, task.style_of(question), protocol.letters) for question in split_data.questions]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import Format, Of, Ragged, Text
+from bench.api import Format, Of, Question, Ragged, Task, Text
 from bench.api.batch import Column
 from bench.api.errors import plugin_errors
 from bench.prompts.templates import context
@@ -52,11 +52,7 @@ class TextDefinition(SignalDefinition[Text]):
         if self.signal.of is Of.OPTIONS:
             pairs = zip(split.questions, split.unlabelled, strict=True)
             return Ragged.of([object_array([question.choices[k] for k in order]) for question, order in pairs])
-        with plugin_errors(f"task {split_data.task.name!r}, style_of"):
-            letters = split.prompts.protocol.letters
-            return object_array(
-                [context(question, split_data.task.style_of(question), letters) for question in split.questions]
-            )
+        return object_array(shown_questions(split_data.task, split.questions, split.prompts.protocol.letters))
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
         """Return synthetic texts. Their words are made of token ids, e.g. `w3 w17`."""
@@ -66,6 +62,12 @@ class TextDefinition(SignalDefinition[Text]):
             return Ragged.of([object_array([_words(ids) for ids, _ in options]) for options in data.unlabelled])
         ids = data.prompts if self.signal.of is Of.QUESTION else data.texts[Of.ANSWER].ids
         return object_array([_words(ids[i]) for i in range(len(ids))])
+
+
+def shown_questions(task: Task, questions: Sequence[Question], letters: str) -> list[str]:
+    """Return the text of each question as its prompt shows it, without exemplars."""
+    with plugin_errors(f"task {task.name!r}, style_of"):
+        return [context(question, task.style_of(question), letters) for question in questions]
 
 
 def object_array(texts: Sequence[str] | Sequence[Sequence[str]]) -> npt.NDArray[np.object_]:

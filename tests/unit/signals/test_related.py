@@ -231,7 +231,7 @@ def test_long_question_loses_its_beginning_not_its_samples(
 ) -> None:
     way = Related(question=True, samples=DRAWN)
     reader, split_data = read(small_model, tmp_path, OpenRivers, {way, TOLD})
-    monkeypatch.setattr(grading, "_contexts", lambda split_data, _: ["w70 " * 100] * len(split_data.questions))
+    monkeypatch.setattr(grading, "shown_questions", lambda _task, questions, _letters: ["w70 " * 100] * len(questions))
     graded = Grader(reader, MatchJudge(), PairModels(PairModel("--nli", str(nli), "cpu"))).grade(split_data)
     batch = batch_of(reader, graded, way, TOLD, Text())
     words = transformers.AutoTokenizer.from_pretrained(nli).tokenize
