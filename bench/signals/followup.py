@@ -15,6 +15,7 @@ from bench.prompts.front_coding import Ids
 from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition
 from bench.signals.query_logits import QueryLogitsDefinition
+from bench.signals.text import object_array
 from bench.store.disk_cache import digest_arrays
 
 if TYPE_CHECKING:
@@ -138,9 +139,7 @@ class FollowupDefinition(PassDefinition[Followup]):
             return QueryLogitsDefinition(QueryLogits()).column(split)
         if not self.signal.say:
             return super().column(split)
-        return np.asarray(
-            [split.lm.chat.decode(ids.tolist()) for ids in self.generated_reply_ids(split)], dtype=np.object_
-        )
+        return object_array([split.lm.chat.decode(ids.tolist()) for ids in self.generated_reply_ids(split)])
 
     def synthesize(self, data: SyntheticQuestions) -> Column:
         """Return synthetic logits of the reply's first word, or synthetic replies.
@@ -150,7 +149,7 @@ class FollowupDefinition(PassDefinition[Followup]):
         """
         if self.signal.say:
             percent = 100 / (1 + np.exp(-2 * data.certainty))
-            return np.asarray([f"{value:.0f}%" for value in percent], dtype=np.object_)
+            return object_array([f"{value:.0f}%" for value in percent])
         if self.signal.words == ("no", "yes"):
             return QueryLogitsDefinition(QueryLogits()).synthesize(data)
         slopes = np.linspace(-0.75, 0.75, len(self.signal.words) + 1)[1:]

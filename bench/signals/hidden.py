@@ -155,10 +155,8 @@ class HiddenDefinition(PassDefinition[Hidden]):
         transform = (
             (lambda states: states.float().mean(dim=0)) if pooled else identity_transform if self.ragged else first_row
         )
-        nodes = (self._nodes(batch, i, 0) for i in range(len(batch.items)))
-        return batch.repeat_per_question(
-            {"values": batch.pending_states(depth, node_list, transform)} for node_list in nodes
-        )
+        pending = (batch.pending_states(depth, self._nodes(batch, i, 0), transform) for i in range(len(batch.items)))
+        return batch.repeat_per_question({"values": states} for states in pending)
 
     def _nodes(self, batch: DecodeBatch, i: int, m: int) -> list[int]:
         """Return the nodes of the token tree whose states are read for question m of prompt i."""

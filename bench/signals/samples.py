@@ -59,10 +59,7 @@ class SamplesDefinition(PassDefinition[Samples]):
         import torch
 
         return [
-            [
-                {"values": torch.as_tensor(np.concatenate([[*ids, -1] for ids in batch.samples[self.signal, i, m]]))}
-                for m in range(len(group))
-            ]
+            [{"values": torch.as_tensor(stored_ids(batch.samples[self.signal, i, m]))} for m in range(len(group))]
             for i, group in enumerate(batch.items)
         ]
 
@@ -76,7 +73,7 @@ class SamplesDefinition(PassDefinition[Samples]):
 
     def ask(self, requests: QuestionRequests) -> Mapping[str, Any]:
         """Return `values`: the token ids of the samples, with -1 after each sample."""
-        return {"values": np.concatenate([[*ids, -1] for ids in requests.sampled_ids(self.signal)])}
+        return {"values": stored_ids(requests.sampled_ids(self.signal))}
 
     def column(self, split: StoredSplit) -> Ragged:
         """Return a `Ragged` of `Samples.dtype`, `(t_i,)` for each question; `owner` has each token's sample."""
@@ -158,6 +155,11 @@ def sampled_ids(split: StoredSplit, sampling: Samples) -> Iterator[list[Ids]]:
             yield from letters
         return
     yield from split_samples(split.arrays(sampling))
+
+
+def stored_ids(samples: Sequence[Ids]) -> npt.NDArray[np.int64]:
+    """Return the token ids of a question's samples in one array, each followed by -1; see `split_samples`."""
+    return np.concatenate([[*ids, -1] for ids in samples])
 
 
 def split_samples(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[Ids]]:
