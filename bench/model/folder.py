@@ -306,6 +306,12 @@ def load_full(kind: Any, folder: Path, **settings: Any) -> Any:
     return model
 
 
+def on_meta(config: Any, **settings: Any) -> Any:
+    """Return a causal model with this configuration, built on the meta device: it has shapes and no weights."""
+    with LOADING, torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(config, **settings)
+
+
 def as_sequence(value: Any) -> Sequence[Any]:
     """Return a setting's value as a sequence: a list as it is, a single number as one element, None as no element."""
     if value is None:

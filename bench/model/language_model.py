@@ -19,7 +19,7 @@ from bench.api.errors import first_line
 from bench.model import linear_layers
 from bench.model.attention import unrecorded_reason
 from bench.model.devices import device_kind, shard_divisor
-from bench.model.folder import LOADING, ModelFolder, download_texts, find_model_folder, find_tokenizer_folder, load_full
+from bench.model.folder import ModelFolder, download_texts, find_model_folder, find_tokenizer_folder, load_full, on_meta
 from bench.model.forward_checks import ARCHITECTURE_ERRORS, DTYPES, Probe
 from bench.model.linear_layers import NamedLinear
 from bench.model.memory import is_out_of_memory, release_free_memory
@@ -183,10 +183,7 @@ class LanguageModel:
             {} if device_kind(self.device) == "cpu" else {"device_map": {"": torch.device(self.device)}}
         )
         if place and len(self.devices) > 1:
-            with LOADING, torch.device("meta"):
-                model = transformers.AutoModelForCausalLM.from_config(
-                    self.config, dtype=self.dtype, trust_remote_code=self.options.trust_remote_code
-                )
+            model = on_meta(self.config, dtype=self.dtype, trust_remote_code=self.options.trust_remote_code)
             sizes = [torch.cuda.get_device_properties(device).total_memory for device in self.devices]
             device_map = build_device_map(model, self.devices, sizes)
             place = {"device_map": {name: torch.device(device) for name, device in device_map.items()}}

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from bench.api import Projection, UserError
-from bench.model.folder import LOADING
+from bench.model.folder import on_meta
 from bench.model.session import blocks
 
 _NAMES: dict[str, Literal["query", "value"]] = {"q_proj": "query", "v_proj": "value"}
@@ -47,9 +47,8 @@ def find_linear_layers(model: Any) -> list[NamedLinear]:
 
 def of_config(config: Any, *, trust_remote_code: bool = False) -> tuple[Projection, ...]:
     """Return the linear layers of the blocks of a model with this configuration; no weights are loaded."""
-    with LOADING, torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    return tuple(linear.projection for linear in find_linear_layers(model))
+    linears = find_linear_layers(on_meta(config, trust_remote_code=trust_remote_code))
+    return tuple(linear.projection for linear in linears)
 
 
 def target_paths(linears: list[NamedLinear], named: str = "") -> list[str]:

@@ -18,7 +18,7 @@ from transformers.initialization import no_init_weights
 
 from bench.api import OutputHead
 from bench.model.devices import default_budget, device_kind
-from bench.model.folder import LOADING
+from bench.model.folder import LOADING, on_meta
 from bench.model.session import Session, blocks
 from bench.model.token_sampling import sample_tokens
 from bench.model.training_memory import with_n_blocks
@@ -122,10 +122,7 @@ def _stand_in(
     text.vocab_size = _VOCABULARY
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         setattr(text, name, None)
-    with LOADING, torch.device("meta"):
-        one = transformers.AutoModelForCausalLM.from_config(
-            with_n_blocks(small, 1), trust_remote_code=trust_remote_code
-        )
+    one = on_meta(with_n_blocks(small, 1), trust_remote_code=trust_remote_code)
     weights = sum(parameter.numel() for parameter in blocks(one).parameters())
     count = min(whole, max(1, _WEIGHTS.get(device_kind(device), _MANY_WEIGHTS) // weights))
     asked = None if attention == "sdpa" else attention  # else transformers refuses architectures that lack sdpa

@@ -22,7 +22,7 @@ from bench.api import OutputHead, UserError
 from bench.model import linear_layers
 from bench.model.adapter import with_lora
 from bench.model.devices import device_kind
-from bench.model.folder import LOADING
+from bench.model.folder import LOADING, on_meta
 from bench.model.session import Session, checkpoint_blocks, run_blocks
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ def build_on_meta(config: Any, dtype: torch.dtype) -> Any:
 
     Its attention is sdpa, or eager if the architecture lacks sdpa.
     """
-    with LOADING, torch.device("meta"):  # None: a name of an earlier call may be in the configuration
-        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=None, trust_remote_code=False)
+    # None: a name of an earlier call may be in the configuration
+    model = on_meta(config, attn_implementation=None, trust_remote_code=False)
     return model.to(dtype).eval().requires_grad_(requires_grad=False)
 
 
