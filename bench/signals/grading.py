@@ -162,13 +162,10 @@ class Grader:
             for (row, k), question in zip(options, questions, strict=True)
         ]
         verdicts = self.judge.verdicts(cases, f"measure the judge on {split_data.where}", self.reader.progress)
+        rights = [k == q.gold or q.choices[k] in q.accepted for (_, k), q in zip(options, questions, strict=True)]
         counts = {}
         for words, right in ((ACCEPTED, True), (REFUSED, False)):
-            of = [
-                verdict
-                for verdict, (_, k), question in zip(verdicts, options, questions, strict=True)
-                if (k == question.gold or question.choices[k] in question.accepted) == right
-            ]
+            of = [verdict for verdict, is_right in zip(verdicts, rights, strict=True) if is_right == right]
             if of:
                 counts[f"{words}, of {len(of)}"] = sum(verdict is right for verdict in of)
         return counts
@@ -209,13 +206,9 @@ class Grader:
     def _agreement(self, split_data: SplitData, texts: Sequence[Sequence[str]]) -> BoolArray:
         """Return `(n, N)` bool in the order of the shards: whether each sample agrees with the answer."""
         rows, fmt, protocol = split_data.rows, split_data.task.format, self.reader.protocol
-        agree = np.asarray(
-            [
-                [agrees(text, split_data.answers[row], split_data.questions[row], fmt, protocol) for text in sampled]
-                for row, sampled in zip(rows, texts, strict=True)
-            ],
-            dtype=np.bool_,
-        )
+        pairs = ((split_data.answers[row], split_data.questions[row]) for row in rows)
+        same = [[agrees(text, *pair, fmt, protocol) for text in own] for pair, own in zip(pairs, texts, strict=True)]
+        agree = np.asarray(same, dtype=np.bool_)
         judge = self.judge.pairwise_judge() if fmt is Format.OPEN else None
         if judge is None:
             return agree

@@ -151,10 +151,8 @@ class HiddenDefinition(PassDefinition[Hidden]):
                 [{"values": batch.pending_states(depth, self._nodes(batch, i, m))} for m in range(len(group))]
                 for i, group in enumerate(batch.items)
             ]
-        pooled = self.signal.pool is not None
-        transform = (
-            (lambda states: states.float().mean(dim=0)) if pooled else identity_transform if self.ragged else first_row
-        )
+        unpooled = identity_transform if self.ragged else first_row
+        transform = unpooled if self.signal.pool is None else (lambda states: states.float().mean(dim=0))
         pending = (batch.pending_states(depth, self._nodes(batch, i, 0), transform) for i in range(len(batch.items)))
         return batch.repeat_per_question({"values": states} for states in pending)
 
