@@ -184,9 +184,8 @@ def open_gguf(name: str, file: Path, store: Store, tokenizer: ModelFolder | None
         plain.save_pretrained(folder)
         ends = [*as_sequence(config.eos_token_id), metadata.get("tokenizer.ggml.eot_token_id")]
         ends += [plain.get_vocab().get(token) for token in _END_TOKENS]
-        transformers.GenerationConfig(eos_token_id=sorted({end for end in ends if end is not None})).save_pretrained(
-            folder
-        )
+        known = sorted({end for end in ends if end is not None})
+        transformers.GenerationConfig(eos_token_id=known).save_pretrained(folder)
 
     entry = store.get(MODELS, key_of(fields))
     if entry is None:  # a cache that can't be written serves what it has

@@ -126,14 +126,11 @@ def _separated(
             _, answer, _, _ = thinking.separate(replace(record, trace="", text=sample, divided=False), chat.decode)
             sampled.append(answer or (sample if isinstance(sample, str) else chat.decode(sample)).strip())
     samples = iter(chat.continuations(prompt, sampled) if sampled else ())
+    texts = [answer for _, answer, _, _ in parts]
+    answers = zip(texts, chat.continuations(prompt, texts), strict=True)
     return TokenizedAnswers(
         traces,
-        [
-            ids if answer else ids[:0]
-            for ids, (_, answer, _, _) in zip(
-                chat.continuations(prompt, [a for _, a, _, _ in parts]), parts, strict=True
-            )
-        ],
+        [ids if text else ids[:0] for text, ids in answers],
         [[*islice(samples, n)] for _ in records] if n else None,
         [end for _, _, end, _ in parts],
         sum(several for *_, several in parts),

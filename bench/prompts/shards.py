@@ -157,11 +157,8 @@ class PromptTokeniser:
         with progress.stage(f"prompts {what}", len(questions)) as advance:
             for rows in self._some(split_into_shards([q.subject for q in questions], self.divisor)):
                 members = [questions[r] for r in rows]
-                stored = (
-                    tokenise_answers(self.chat, replace(self.placeholder_prompt(task), lead=""), members, released)
-                    if released
-                    else None
-                )
+                bare = replace(self.placeholder_prompt(task), lead="")
+                stored = tokenise_answers(self.chat, bare, members, released) if released else None
                 shown: list[list[Question]] = [[] for _ in members]
                 most, short = task.prompt_tokens, 0
                 if stored is not None and True in has_prompt:  # the given answers come with their prompts

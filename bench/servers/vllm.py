@@ -251,10 +251,8 @@ class VLLM(Dialect):
         try:
             self.check_model(reply["model"])
             connector = reply.get("kv_transfer_params") or {}
-            replies = [
-                _completion(choice, connector)
-                for choice in sorted(reply["choices"], key=lambda choice: choice["index"])
-            ]
+            choices = sorted(reply["choices"], key=lambda choice: choice["index"])
+            replies = [_completion(choice, connector) for choice in choices]
             read, sent = reply["usage"]["prompt_tokens"], sum(map(len, prompts))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             got = self.client.connection.one_line(str(reply))
