@@ -79,9 +79,8 @@ class BatchPlanner:
         """Yield the decode batches in order; after a batch that `halve` has split, its parts are yielded next."""
         while self._waiting:
             decode_batch = self._waiting.pop(0)
-            if not self.too_long([row for planned in decode_batch for row in planned.rows]) or not self.halve(
-                decode_batch
-            ):
+            rows = [row for planned in decode_batch for row in planned.rows]
+            if not (self.too_long(rows) and self.halve(decode_batch)):
                 yield decode_batch
 
     def halve(self, decode_batch: PackGroup) -> bool:

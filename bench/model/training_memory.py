@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -189,9 +190,8 @@ def training_footprint(
 
     def wrap(model: Any) -> Any:
         with LOADING, torch.device("meta"):
-            wrapped = with_lora(
-                model, linear_layers.target_paths(linear_layers.find_linear_layers(model), named), rank=rank
-            )
+            targets = linear_layers.target_paths(linear_layers.find_linear_layers(model), named)
+            wrapped = with_lora(model, targets, rank=rank)
         if checkpointing:
             checkpoint_blocks(model)
         return wrapped
@@ -278,12 +278,8 @@ def plan_training(lm: LanguageModel, tokens: int, *, rank: int = 8, named: str =
             return TrainingPlan(checkpointing=large)
         cards = (torch.cuda.get_device_properties(torch.device(device)) for device in lm.devices)
         available = sum(int(card.total_memory) for card in cards)
-        footprints = {
-            checkpointing: training_footprint(
-                lm.config, lm.dtype, tokens, rank=rank, named=named, checkpointing=checkpointing
-            )
-            for checkpointing in ((True,) if large else (False, True))
-        }
+        measure = partial(training_footprint, lm.config, lm.dtype, tokens, rank=rank, named=named)
+        footprints = {each: measure(checkpointing=each) for each in ((True,) if large else (False, True))}
     except Exception:  # noqa: BLE001 - the architecture does not run on the meta device: training will show
         return TrainingPlan(checkpointing=False)
     reserve = _RESERVE * len(lm.devices)

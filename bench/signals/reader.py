@@ -491,11 +491,9 @@ class Reader:
         continuations, names = continuations_of(signals), []
         for shard in split_data.shards:
             questions = [split_data.questions[row] for row in shard.rows]
-            options = (
-                self.prompts.options(split_data.task, questions)
-                if continuations.gold or continuations.wrong
-                else [[]] * len(questions)
-            )
+            options: list[list[Ids]] = [[]] * len(questions)
+            if continuations.gold or continuations.wrong:
+                options = self.prompts.options(split_data.task, questions)
             pairs = list(zip(questions, options, strict=True))
             gold = digest_arrays([texts[question.gold] for question, texts in pairs if texts])
             wrong = [[ids for k, ids in enumerate(texts) if k != question.gold] for question, texts in pairs]
