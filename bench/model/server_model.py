@@ -7,6 +7,7 @@ output head is read here, from the model's files.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from dataclasses import dataclass, replace
@@ -86,8 +87,8 @@ class ServerModel(LanguageModel):
         stem = "-".join(re.findall(r"[A-Za-z0-9._]+", re.split(r"[/\\]", self.dialect.model)[-1].removesuffix(".gguf")))
         self.label = f"{stem[:60].strip('._-') or 'model'}{SERVED}{self.identity[:DIGITS]}"
         self.spec = replace(spec, name=self.label)
-        self.files = ServedFiles(self.label, Path(), None, spec.source, identity=self.identity)
-        self.folder, self.blocks = Path(), 1
+        self.folder, self.blocks = Path(os.devnull), 1  # no folder: Path() would be the one in which the command runs
+        self.files = ServedFiles(self.label, self.folder, None, spec.source, identity=self.identity)
         self.context = self.dialect.context - 1  # a server that reads also writes a token, for which it wants room
         self.chat = Chat(self.dialect)
         self.chat.check(limited=False)  # calls of servers have limits of their own

@@ -48,6 +48,7 @@ from bench.model.specs import resolve
 from bench.prompts.chat import Chat
 from bench.prompts.traces import TraceEnd
 from bench.results.files import read_records
+from bench.run.scorers.card import ModelCard
 from bench.servers import client
 from bench.signals.definition import definition
 from bench.store.disk_cache import Store
@@ -1052,6 +1053,15 @@ def test_chat_server_is_asked_nothing_twice_for_another_signal(start: Any, tmp_p
     codes.unlink()
     with pytest.raises(UserError, match=r"The cache lacks the texts of tokens of 'tiny', which its .* had"):
         columns(served(server), tmp_path, splits.FiveOpenRivers, {Text(Of.SAMPLES), Samples(3)})
+
+
+def test_served_model_has_no_files_of_the_current_folder(
+    server: LlamaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = ModelCard.of(served(server), "tiny")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert ModelCard.of(served(server), "tiny") == card
 
 
 def test_chat_server_that_names_no_model_has_the_served_one(start: Any) -> None:
