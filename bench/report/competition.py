@@ -101,11 +101,6 @@ class Competition:
         return tuple(line for line in self.lines if line.badness(self.metric) is not None)
 
     @cached_property
-    def unknown(self) -> tuple[Line, ...]:
-        """Methods without a value of the metric: skipped, failed, not run, or undefined."""
-        return self.lines[len(self.known) :]
-
-    @cached_property
     def ranked(self) -> tuple[Line, ...]:
         """Methods in `comparable` that were tested against each other."""
         return tuple(line for line in self.comparable if line.rank(self.metric) is not None)

@@ -80,7 +80,7 @@ def best_columns(table: Table) -> dict[str, int]:
     """
     position, best = {table.ordered_lines[k].key: k for k in tested_columns(table)}, {}
     for block in table.competitions():
-        lines = (*block.leaders, *block.ranked, *block.known, *block.unknown)
+        lines = (*block.leaders, *block.ranked, *block.lines)
         positions = [position[line.key] for line in lines if line.key in position]
         if positions:
             best[block.recalibration] = positions[0]

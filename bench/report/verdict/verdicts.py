@@ -102,7 +102,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     if main.metric == ORDER:
         second = _second_sentence(f"Best calibrated ({metric_name(CALIBRATION)})", table.competitions(CALIBRATION)[0])
     elif not order.known:
-        shares = {row.llm_accuracy for line in order.unknown for row in line.ok_rows}
+        shares = {row.llm_accuracy for line in order.lines for row in line.ok_rows}
         why = "in each subject all answers are right, or all are wrong" if shares else "there is no result"
         if len(shares) == 1:
             why = {1.0: "all answers are right", 0.0: "all answers are wrong"}.get(shares.pop() or 0.0, why)
@@ -150,7 +150,7 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
         size = precise(METRICS[lead.metric], lead.difference)
         by = f"{'+' * (lead.difference > 0)}{size}{inside} over {main.top[1].key.label}"
     if not order.known:
-        orders = "undefined" if any(line.ok_rows for line in order.unknown) else EN_DASH
+        orders = "undefined" if any(line.ok_rows for line in order.lines) else EN_DASH
     elif order.orders_none:
         orders = "none"
     few = bool(main.leaders and warning["too_few"])
@@ -267,7 +267,7 @@ def _baseline_sentence(block: Competition, free: Line | None = None) -> str:
     text = f"{best.key.label} {beats} a constant confidence ({100 * constant:.1f})"
     if any(row.is_audit for row in best.rows):
         return f"{text}, the share of right answers."
-    plains = [line for line in (*block.known, *block.unknown) if line.method == PLAIN]
+    plains = [line for line in block.lines if line.method == PLAIN]
     tested = [line for line in plains if line.standing and line.standing.labels == best.standing.labels]
     plain = min(tested, key=lambda line: line.variant != best.variant, default=None)
     if plain is best:
@@ -340,7 +340,7 @@ def _second_sentence(what: str, block: Competition) -> str:
 def _unranked_sentences(block: Competition) -> Iterator[str]:
     """Yield a sentence on the methods that were not ranked, with the reasons."""
     ranked = {line.key for line in block.ranked}
-    lines = [line for line in (*block.known, *block.unknown) if line.key not in ranked]
+    lines = [line for line in block.lines if line.key not in ranked]
     if not lines or not block.ranked:
         return
     by_reason: dict[str, list[str]] = {}
