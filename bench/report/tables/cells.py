@@ -159,7 +159,7 @@ def published_rows(table: Table, line: Line) -> Iterator[list[Cell]]:
     yield from (cells for cells in (printed, differences) if any(cell.text for cell in cells[1:]))
 
 
-def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str] = ()) -> Iterator[list[Cell]]:
+def interval_rows(line: Line, names: Sequence[str], leading: Sequence[str] = ()) -> Iterator[list[Cell]]:
     """Yield the subrows below a method: intervals and standard deviations of each metric.
 
     Intervals are for the same subjects and for other subjects; deviations are over subjects and between seeds.
@@ -167,7 +167,7 @@ def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str]
     Args:
         line: line (method) of the table.
         names: names of the metrics.
-        leading_texts: texts of the cells between the label and the metrics, in the first subrow only.
+        leading: texts of the cells between the label and the metrics.
     """
     rows: dict[str, list[str]] = {}
     for name in names:
@@ -179,11 +179,9 @@ def interval_rows(line: Line, names: Sequence[str], leading_texts: Sequence[str]
             rows.setdefault(label, []).append(text)
         for label, value in (("std over subjects", estimate.std), ("std between seeds", estimate.spread)):
             rows.setdefault(label, []).append("" if value is None else value_text(metric, value))
-    leading = leading_texts
     for label, texts in rows.items():
         if any(texts):
             yield [*map(Cell, (label, *leading, *texts))]
-            leading = [""] * len(leading_texts)
 
 
 def missing_intervals(lines: Sequence[Line], names: Sequence[str]) -> Iterator[str]:
