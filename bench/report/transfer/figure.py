@@ -63,7 +63,8 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
             ax.set_title(f"tested on {shorten_name(test, width * len(corpora) - 8)}; learned on", loc="left")
             name_rows(ax, names)
             ax.set_xlim(-0.5, len(corpora) - 0.5)
-            ax.set_xticks(range(len(corpora)), [wrap_label(plain(corpus.label), width) for corpus in corpora])
+            # broken, not shortened, since names may differ only at the end
+            ax.set_xticks(range(len(corpora)), ["\n".join(textwrap.wrap(plain(c.label), width)) for c in corpora])
             ax.tick_params(length=0, labelbottom=False, labeltop=True)
             ax.grid(visible=False)
             ax.spines["bottom"].set_visible(False)
@@ -82,11 +83,3 @@ def heat_map(matrix: Matrix, metric: str) -> Figure:
                 draw_boxes(ax, cell, f"{name}/{corpus.label}", facecolor=face, zorder=0.5)
                 ax.text(j, i, text, ha="center", va="center", color=colour)
         return figure
-
-
-def wrap_label(label: str, width: int) -> str:
-    """Break the name of a training corpus into lines of `width` characters.
-
-    The name isn't shortened, since names may differ only at the end.
-    """
-    return "\n".join(textwrap.wrap(label, width))

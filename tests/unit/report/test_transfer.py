@@ -22,7 +22,7 @@ from bench.report.tables.build import build
 from bench.report.tables.formats import render
 from bench.report.transfer import build_analysis, stored
 from bench.report.transfer.compute import compute_matrix
-from bench.report.transfer.figure import heat_map, wrap_label
+from bench.report.transfer.figure import heat_map
 from bench.report.transfer.model import Matrix
 from bench.report.transfer.stored import UnreadableMatrix, load_matrices
 from bench.report.transfer.verdict import verdict
@@ -490,9 +490,3 @@ def test_heat_map_numbers_stand_beside_their_method(matrix: Matrix) -> None:
         beside = [words for words, y in texts if y == pytest.approx(heights[each.method])]
         assert any(words.startswith(format_value("brier", each)) for words in beside)
     assert {each.method for each in entries} == {"good", "rote", "plain"}
-
-
-def test_heat_map_breaks_names_of_corpora_after_hyphens() -> None:
-    """Cut, `ct-local-choice` and `ct-local-oe` would be the same."""
-    assert wrap_label("ct-local-choice without the subject", 9) == "ct-local-\nchoice\nwithout\nthe\nsubject"
-    assert wrap_label("ct-local-oe", 30) == "ct-local-oe"
