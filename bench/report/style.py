@@ -86,10 +86,6 @@ RC: Mapping[str, Any] = MappingProxyType(
 """matplotlib settings of all figures, applied on top of matplotlib's defaults, never of the user's settings."""
 
 Dash = tuple[float, ...]
-SOLID: Dash = ()
-DASHED: Dash = (4.0, 1.5)
-DOTTED: Dash = (1.2, 1.2)
-DASH_DOT: Dash = (4.0, 1.3, 1.2, 1.3)
 
 
 def tint(colour: str, share: float) -> str:
@@ -116,7 +112,7 @@ class Style(NamedTuple):
 
 
 DASHES: Mapping[str, Dash] = MappingProxyType(
-    {"solid": SOLID, "dashed": DASHED, "dotted": DOTTED, "dash-dot": DASH_DOT}
+    {"solid": (), "dashed": (4.0, 1.5), "dotted": (1.2, 1.2), "dash-dot": (4.0, 1.3, 1.2, 1.3)}
 )
 MARKERS = frozenset("oXPD^v<>*psH")
 """Markers that `style.toml` may name: filled ones, which can be drawn hollow for a recalibrated method."""

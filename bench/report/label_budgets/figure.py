@@ -13,7 +13,7 @@ from bench.metrics import METRICS
 from bench.report.figures.drawing import format_quantity, new_figure, set_metric_ticks, shorten_name, use_style
 from bench.report.label_budgets.verdict import labels_used
 from bench.report.label_budgets.views import describe_data, is_label_independent
-from bench.report.style import DASHED, FAINT, INK, TEXT_WIDTH, Style, built_in
+from bench.report.style import DASHES, FAINT, INK, TEXT_WIDTH, Style, built_in
 from bench.report.text import averaged, plain, with_arrow
 from bench.stats.label_budgets import METRICS_SHOWN, LabelCurves, Point
 from bench.stats.variants import SeedMean
@@ -106,8 +106,8 @@ def _untrained(axes: Axes, curves: LabelCurves, metric: str) -> None:
         for point, e in points:
             best[point.size] = max(best.get(point.size, -math.inf), sign * e.value)
     best_sizes = sorted(best)
-    axes.plot(best_sizes, [sign * best[size] for size in best_sizes], label="best untrained", color=INK, dashes=DASHED,
-              linewidth=0.7, zorder=0.9)  # fmt: skip
+    axes.plot(best_sizes, [sign * best[size] for size in best_sizes], label="best untrained", color=INK,
+              dashes=DASHES["dashed"], linewidth=0.7, zorder=0.9)  # fmt: skip
 
 
 def _curve(axes: Axes, points: Sequence[Point], style: Style, ahead: set[int]) -> None:
