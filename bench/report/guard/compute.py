@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bench import registry
 from bench.api import UserError
 from bench.api.errors import match_name
 from bench.report import recomputed, style
@@ -76,11 +75,10 @@ def compute_guards(
     if task is not None and not selected:
         raise UserError(f"--calibrate-on {task}: expected results of another task to guard, found none")
     built = build.build(
-        selected, preset=request.preset, deviations=request.deviations, partial=True, styles=style.read(request.results)
-    )
-    tables = apply_selection(
-        build.mark_plugins(built, registry.built_in()[0].names()), replace(request, metrics=(), headline=None)
-    )
+        selected, preset=request.preset, deviations=request.deviations, partial=True,
+        styles=style.read(request.results), marks_plugins=True,
+    )  # fmt: skip
+    tables = apply_selection(built, replace(request, metrics=(), headline=None))
     non_empty = [table for table in tables if any(line.ok_rows for line in table.lines)]
     for table in tables:
         if non_empty and table not in non_empty:

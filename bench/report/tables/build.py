@@ -8,7 +8,7 @@ A line of the table is a method. Its cells have the metrics with half the width 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -49,6 +49,7 @@ def build(
     partial: bool = False,
     standings_of: StandingsOf | None = None,
     styles: Styles | None = None,
+    marks_plugins: bool = False,
 ) -> list[Table]:
     """Build tables sorted by model and task; partial and tuned runs, among others, get separate tables.
 
@@ -64,6 +65,7 @@ def build(
         standings_of: function that computes intervals, tests and ranks. By default nothing is tested, and the best
             numbers are marked as not tested.
         styles: styles and order of methods; by default those of the built-in methods.
+        marks_plugins: add a footnote at each method that is not built in.
 
     Raises:
         UserError: nothing to show, or a malformed file. Also if the rows of a model and task differ in schema, preset
@@ -83,6 +85,8 @@ def build(
         best, lines = find_best(plain_lines, standings), []
         for line in plain_lines:
             notes = line.notes
+            if marks_plugins and base_of(line.key.method) not in registry.groups_built_in():
+                notes = (_NOT_BUILT_IN, *notes)
             if line.standing and line.standing.labels:  # a footnote names the only lines that it is compared with
                 labels = line.standing.labels
                 peers = [
@@ -113,23 +117,6 @@ def add_published(tables: Sequence[Table], cells: Mapping[tuple[str, str, str, s
     for (model, task, method, metric), cell in cells.items():
         by_table[model, task][method, metric] = cell
     return [replace(table, published=by_table.get((table.model, table.task), {})) for table in tables]
-
-
-def mark_plugins(tables: Sequence[Table], built_in: Collection[str]) -> list[Table]:
-    """Return the tables with a footnote at each method that is not built in.
-
-    Args:
-        tables: from `build`.
-        built_in: names of the methods of this package.
-    """
-    marked_tables = []
-    for table in tables:
-        lines = (
-            line if base_of(line.key.method) in built_in else replace(line, notes=(_NOT_BUILT_IN, *line.notes))
-            for line in table.lines
-        )
-        marked_tables.append(replace(table, lines=tuple(lines)))
-    return marked_tables
 
 
 def table_views(tables: Sequence[Table], *, stats: bool = False, legend: bool = False) -> TableViews:

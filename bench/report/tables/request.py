@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bench import registry
 from bench.api import UserError
 from bench.report import recomputed, style
 from bench.report.selection import AverageOver, Selection, View
@@ -86,5 +85,6 @@ def tables_of(
     tables = build.build(
         rows, average=average.value, preset=selection.preset, deviations=selection.deviations, partial=True,
         standings_of=StandingsReader(folder, cache, say, average.value), styles=style.read(folder),
+        marks_plugins=True,
     )  # fmt: skip
-    return apply_selection(build.mark_plugins(tables, registry.built_in()[0].names()), selection)
+    return apply_selection(tables, selection)

@@ -19,7 +19,7 @@ from bench.api import UserError
 from bench.metrics import METRICS
 from bench.metrics.summary import MetricSummary
 from bench.report.tables import formats
-from bench.report.tables.build import build, mark_plugins, table_views
+from bench.report.tables.build import build, table_views
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.tables.model import Table
 from bench.report.text import REASON_LENGTH, plain
@@ -152,7 +152,7 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
     yield "one revision", [*same, scored("ct", provenance={"revisions": None})], {}
     yield "revisions of seeds", [*same, revised("ccps", "c" * 40, seed=1)], {}
     yield "methods that are not built in", [scored("ccps+isotonic"), scored("mine"), scored("mine+platt")], {
-        "built_in": ["ccps"]
+        "marks_plugins": True
     }  # fmt: skip
     odd = [scored(), scored("ptrue", deviations={"ptrue.x": 1}), scored("lts", limit=40)]
     yield "partial and deviating left out", odd, {}
@@ -180,8 +180,8 @@ def worlds() -> Iterator[tuple[str, list[ResultRow], dict[str, Any]]]:
 
 def views_of(rows: list[ResultRow], options: dict[str, Any]) -> TableViews:
     shown = {name: options[name] for name in ("stats",) if name in options}
-    tables = build(rows, **{name: options[name] for name in options if name not in {*shown, "built_in"}})
-    return table_views(mark_plugins(tables, options["built_in"]) if "built_in" in options else tables, **shown)
+    tables = build(rows, **{name: options[name] for name in options if name not in shown})
+    return table_views(tables, **shown)
 
 
 def test_table_words_are_those_of_the_golden_file() -> None:
