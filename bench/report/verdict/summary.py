@@ -10,7 +10,7 @@ from bench.metrics import METRICS
 from bench.report.competition import Competition, ranked_by
 from bench.report.grouping import common_corpus, tuning_budget
 from bench.report.tables.model import Table
-from bench.report.text import EN_DASH, precise
+from bench.report.text import EN_DASH, precise_difference
 from bench.report.verdict.phrases import cost_phrase, sort_by_cost
 from bench.report.verdict.verdicts import FEW, ORDER, ShortVerdict, verdict_of
 
@@ -72,7 +72,7 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
             models=len({table.model for table in group}),
             leads=_leader_counts(blocks, len(group)),
             sure=sure + f", {few}{FEW.removeprefix(',')}" * bool(decided and few),
-            by=_first_to_last([f"{'+' * (lead > 0)}{precise(METRICS[ranked_by(metric)], lead)}" for lead in leads]),
+            by=_first_to_last([precise_difference(METRICS[ranked_by(metric)], lead) for lead in leads]),
             orders=_leader_counts(ordered, len(group)) if ordered else "none",
             cost=_first_to_last(list(map(cost_phrase, sort_by_cost(cheapest)))),
         )

@@ -15,7 +15,7 @@ from typing import Any
 from bench.metrics import METRICS
 from bench.report.competition import CALIBRATION, Competition, State, badness
 from bench.report.tables.model import Line, Table
-from bench.report.text import EN_DASH, count, metric_name, precise, two_digits
+from bench.report.text import EN_DASH, count, metric_name, precise, precise_difference, two_digits
 from bench.report.verdict import audit
 from bench.report.verdict.phrases import (
     cost_phrase,
@@ -144,11 +144,9 @@ def verdict_of(table: Table, metric: str | None = None) -> Verdict:
     by, orders = EN_DASH, _leader_names(order)
     lead = main.comparison_to(*main.top) if len(main.ranked) > 1 else None
     if lead is not None:
-        inside = (
-            f" [{', '.join(precise(METRICS[lead.metric], end) for end in lead.fixed.ends)}]" if lead.fixed.ends else ""
-        )
-        size = precise(METRICS[lead.metric], lead.difference)
-        by = f"{'+' * (lead.difference > 0)}{size}{inside} over {main.top[1].key.label}"
+        scale, ends = METRICS[lead.metric], lead.fixed.ends
+        inside = f" [{', '.join(precise(scale, end) for end in ends)}]" if ends else ""
+        by = f"{precise_difference(scale, lead.difference)}{inside} over {main.top[1].key.label}"
     if not order.known:
         orders = "undefined" if any(line.ok_rows for line in order.lines) else EN_DASH
     elif order.orders_none:
