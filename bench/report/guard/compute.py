@@ -9,13 +9,14 @@ recalibration has seen any of these labels, as those steps read the train and va
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from bench.api import UserError
 from bench.api.errors import match_name
 from bench.report import recomputed, style
+from bench.report.figures.figure_data import RecordsOf
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable, answers_of
 from bench.report.selection import GuardRequest
 from bench.report.tables import build
@@ -24,7 +25,6 @@ from bench.report.tables.choice import apply_selection, refuse_unknown, select_r
 from bench.report.tables.model import Table
 from bench.report.text import plain
 from bench.results import files, question_texts
-from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 from bench.stats.guard import feasible, grid, guard, held_out_mask
 
@@ -90,7 +90,7 @@ def guards_of(
     tables: Sequence[Table],
     request: GuardRequest,
     calibration_rows: Sequence[ResultRow] = (),
-    records: Callable[[ResultRow], QuestionRecords] | None = None,
+    records: RecordsOf | None = None,
 ) -> list[GuardedTable]:
     """Compute the guards of tables that are already built.
 
@@ -103,25 +103,21 @@ def guards_of(
     Raises:
         UserError: as `compute_guards`.
     """
+    records = records or partial(files.records_of, results=request.results)
     guards = [_GuardBuilder(request, calibration_rows, records).table(table) for table in tables]
     suffixes = distinguishing_labels([g.table.all_rows for g in guards])
     return [replace(g, aside=aside) for g, aside in zip(guards, suffixes, strict=True)]
 
 
+@dataclass(eq=False)
 class _GuardBuilder:
     """Builds the guards (confidence thresholds with a certified error rate) of one table after another."""
 
-    def __init__(
-        self,
-        request: GuardRequest,
-        calibration_rows: Sequence[ResultRow],
-        records: Callable[[ResultRow], QuestionRecords] | None,
-    ) -> None:
-        self.request, self.task = request, request.calibrate_on
-        self.records = records or partial(files.records_of, results=request.results)
-        self.calibration_rows = calibration_rows
-        """Results on the separate task whose labels choose the thresholds; empty if the request names no such task."""
-        self.texts: dict[tuple[str, int], Mapping[str, question_texts.QuestionText]] = {}
+    request: GuardRequest
+    calibration_rows: Sequence[ResultRow]
+    """Results on the separate task whose labels choose the thresholds; empty if the request names no such task."""
+    records: RecordsOf
+    texts: dict[tuple[str, int], Mapping[str, question_texts.QuestionText]] = field(default_factory=dict)
 
     def table(self, table: Table) -> GuardedTable:
         """Build the guards of all methods of one table."""
@@ -142,7 +138,7 @@ class _GuardBuilder:
             )
         n, n_right = len(cell.calibration.correct), int(cell.calibration.correct.sum())
         limits = feasible(n, n_right, risk=self.request.risk, level=self.request.level)
-        request, n_rest = self.request, len(cell.rest.values)
+        request, separate, n_rest = self.request, self.request.calibrate_on, len(cell.rest.values)
         remarks = [fact for fact in table.facts if "partial or deviating result" in fact]
         source = (
             f"{n:,} of {n + n_rest:,} questions choose the thresholds (--share {request.share:g}, --split-seed"
@@ -150,16 +146,16 @@ class _GuardBuilder:
         )
         if table.is_audit:
             source = f"{n:,} of {n + n_rest:,} answers choose the thresholds, the other {n_rest:,} show what they keep"
-        if self.task is not None:
+        if separate is not None:
             source = (
-                f"All {n:,} questions of {self.task} choose the thresholds, the {n_rest:,} of {cell.row.task} show what"
+                f"All {n:,} questions of {separate} choose the thresholds, the {n_rest:,} of {cell.row.task} show what"
                 " they keep"
             )
             remarks.append(
-                f"The bounds hold for questions like those of {self.task}; what they come to on {table.task} was only"
+                f"The bounds hold for questions like those of {separate}; what they come to on {table.task} was only"
                 " observed."
             )
-        task = self.task or cell.row.task
+        task = separate or cell.row.task
         used = [row for row in (*table.rows, *self.calibration_rows) if (row.model, row.task) == (cell.row.model, task)]
         # the binomial test allows neither for duplicates nor for answers without a verdict
         repeated = max((row.counts.get(f"{task}/test: {_REPEATED}", 0) for row in used), default=0)
@@ -175,7 +171,7 @@ class _GuardBuilder:
             )
         if not all(self.texts.values()):
             remarks.append(
-                f"Questions of {self.task} and {table.task} were compared by their ids alone, since"
+                f"Questions of {separate} and {table.task} were compared by their ids alone, since"
                 " texts are not beside the results: one that stands in both under two ids would not have been noticed."
             )
         if cell.row.limit is not None:
@@ -183,7 +179,7 @@ class _GuardBuilder:
                 f"The results are partial (--limit {cell.row.limit}): their questions were chosen over all subjects"
                 " alike, so the bounds hold for such a mixture."
             )
-        return GuardedTable(request, table, tuple(lines), limits, source, self.task or table.task, tuple(remarks))
+        return GuardedTable(request, table, tuple(lines), limits, source, separate or table.task, tuple(remarks))
 
     def _cell(self, row: ResultRow, other: ResultRow | None) -> GuardedCell:
         records = self.records(row)
@@ -231,7 +227,7 @@ class _GuardBuilder:
         Raises:
             UserError: the method has scores alone on one of the two tasks, and confidences on the other.
         """
-        task = self.task
+        task = self.request.calibrate_on
         if task is None:
             return None
         cell = (row.model, row.method, row.seed)
