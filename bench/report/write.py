@@ -78,7 +78,7 @@ def write_tables(
     say("drawing the figures of the page")
     paths = [page.write(request.out, payload, page.pictures(tables, records_of))]
     if request.figures is not None:
-        from bench.report.figures import write_figures
+        from bench.report.figures.write import write_figures
 
         paths += write_figures(tables, records_of, request.figures, say=say)
     return paths

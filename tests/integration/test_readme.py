@@ -16,7 +16,7 @@ from typer import Context
 
 from bench import registry
 from bench.cli.app import app
-from bench.report import figures
+from bench.report.figures import write
 from methods.ccps import Ccps
 from tests.integration.conftest import ROOT
 from tests.kit.command import bench
@@ -78,7 +78,7 @@ def test_readme_commands_run_in_order(folder: Path, monkeypatch: pytest.MonkeyPa
     `--set` would make a variant of `ccps`, which later commands do not name.
     """
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(figures, "write_figures", partial(figures.write_figures, formats=["svg"]))
+    monkeypatch.setattr(write, "write_figures", partial(write.write_figures, formats=["svg"]))
     for name in ("contrastive_steps", "classifier_steps"):
         monkeypatch.setitem(Ccps.presets["demo"], name, 20)
     more = {"run": ["--limit", LIMIT, "--train-limit", TRAINING], "table": ["--partial"], "report": ["--partial"]}

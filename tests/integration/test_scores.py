@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from bench.api import FloatArray
 from bench.metrics import METRICS
-from bench.report import figures
+from bench.report.figures import write
 from tests.faults.workload import questions_file
 from tests.integration.conftest import FIXTURES
 from tests.kit.place import Place, Rows
@@ -105,8 +105,8 @@ def test_tables_say_why_metrics_are_absent(alone: Place) -> None:
 def test_page_and_figures_leave_out_absent_metrics(
     alone: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, others: bool
 ) -> None:
-    one_format = partial(figures.write_figures, formats=("svg",))  # the others have the same in them
-    monkeypatch.setattr(figures, "write_figures", one_format)
+    one_format = partial(write.write_figures, formats=("svg",))  # the others have the same in them
+    monkeypatch.setattr(write, "write_figures", one_format)
     left_out = shutil.ignore_patterns("sequence-probability*") if not others else None
     results = shutil.copytree(alone / "out", tmp_path / "out", ignore=left_out)
     page, pictures = tmp_path / "page.html", tmp_path / "figures"

@@ -1,9 +1,9 @@
 """Draw the figures of a comparison of methods, from tables and the answers and confidences of their results.
 
-Figures are drawn one by one, or all into files. A function takes tables, one for each model and task, and returns a
-matplotlib figure at its printed size. `save` writes a figure to a file, the same bytes each time. The note below a
-figure says what the figure leaves out. Example: `write_figures(tables, lambda row: read_records(path_of(row, results)),
-Path("figures"))`.
+Figures are drawn one by one, or all into files, by the module `write`. A function takes tables, one for each model and
+task, and returns a matplotlib figure at its printed size. `save` writes a figure to a file, the same bytes each time.
+The note below a figure says what the figure leaves out. Example: `write.write_figures(tables, lambda row:
+read_records(path_of(row, results)), Path("figures"))`.
 """
 
 from bench.report.figures.confidence import confidence_histograms
@@ -16,9 +16,8 @@ from bench.report.figures.reliability import reliability
 from bench.report.figures.risk import risk_coverage
 from bench.report.figures.subjects import subject_differences
 from bench.report.figures.wins import win_matrix
-from bench.report.figures.write import write_figures
 
 __all__ = [
     "confidence_histograms", "cost_quality", "differences_to_best", "metric_intervals", "reliability",
-    "reliability_overview", "risk_coverage", "save", "subject_differences", "win_matrix", "write_figures",
+    "reliability_overview", "risk_coverage", "save", "subject_differences", "win_matrix",
 ]  # fmt: skip

@@ -16,17 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bench.model.specs import NAME
-from bench.report.figures.confidence import confidence_histograms
-from bench.report.figures.cost import cost_quality
+from bench.report import figures
 from bench.report.figures.drawing import save
 from bench.report.figures.figure_data import RecordsOf, build_figure_data, table_id
-from bench.report.figures.forest import differences_by_metric, differences_to_best
-from bench.report.figures.intervals import metric_intervals
-from bench.report.figures.overview import reliability_overview
-from bench.report.figures.reliability import reliability
-from bench.report.figures.risk import risk_coverage
-from bench.report.figures.subjects import subject_differences
-from bench.report.figures.wins import has_matrix, win_matrix
+from bench.report.figures.forest import differences_by_metric
+from bench.report.figures.wins import has_matrix
 from bench.report.grouping import Key, common_corpus, tuning_budget
 from bench.report.tables.model import Table
 from bench.results.files import SEPARATOR, config_digest, ensure_writable, model_folder
@@ -138,15 +132,15 @@ class FigureKind(NamedTuple):
 
 def _figure_kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[FigureKind]:
     """Yield the figures to draw: one of all tables, some of each model, and some of each model and task."""
-    diagrams = partial(reliability, records_of=records_of)
-    risks = partial(risk_coverage, records_of=records_of)
-    yield FigureKind("reliability-overview", partial(reliability_overview, records_of=records_of), tables)
+    diagrams = partial(figures.reliability, records_of=records_of)
+    risks = partial(figures.risk_coverage, records_of=records_of)
+    yield FigureKind("reliability-overview", partial(figures.reliability_overview, records_of=records_of), tables)
     by_place = {table_id(table): table for table in tables}
     for model in sorted({model for model, _ in by_place}):
         of_model = {task: table for (of, task), table in by_place.items() if of == model}
         folder, every = model_folder(model), list(of_model.values())
-        yield FigureKind(f"{folder}--metrics", metric_intervals, every, compares=True)
-        yield FigureKind(f"{folder}--confidence", partial(confidence_histograms, records_of=records_of), every)
+        yield FigureKind(f"{folder}--metrics", figures.metric_intervals, every, compares=True)
+        yield FigureKind(f"{folder}--confidence", partial(figures.confidence_histograms, records_of=records_of), every)
         if len(every) > 1:
             yield FigureKind(f"{folder}--reliability", diagrams, every)
             yield FigureKind(f"{folder}--risk-coverage", risks, every)
@@ -154,13 +148,13 @@ def _figure_kinds(tables: Sequence[Table], records_of: RecordsOf) -> Iterator[Fi
             stem = f"{folder}--{safe_name(task)}"
             yield FigureKind(f"{stem}--reliability", diagrams, [table])
             yield FigureKind(f"{stem}--risk-coverage", risks, [table])
-            yield FigureKind(f"{stem}--subjects-auroc", partial(subject_differences, metric="auroc"), [table])
-            yield FigureKind(f"{stem}--subjects-brier", partial(subject_differences, metric="brier"), [table])
-            yield FigureKind(f"{stem}--cost", cost_quality, [table], compares=True)
+            yield FigureKind(f"{stem}--subjects-auroc", partial(figures.subject_differences, metric="auroc"), [table])
+            yield FigureKind(f"{stem}--subjects-brier", partial(figures.subject_differences, metric="brier"), [table])
+            yield FigureKind(f"{stem}--cost", figures.cost_quality, [table], compares=True)
             if differences_by_metric(table):
-                yield FigureKind(f"{stem}--forest", differences_to_best, [table], compares=True)
+                yield FigureKind(f"{stem}--forest", figures.differences_to_best, [table], compares=True)
             if has_matrix(table):
-                yield FigureKind(f"{stem}--wins", win_matrix, [table], compares=True)
+                yield FigureKind(f"{stem}--wins", figures.win_matrix, [table], compares=True)
 
 
 def _with_lines(tables: Iterable[Table], keys: Collection[Key]) -> list[Table]:

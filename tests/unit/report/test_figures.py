@@ -24,6 +24,7 @@ from bench.report import figures
 from bench.report.bins import bin_records
 from bench.report.corp import reliability_curve
 from bench.report.figures.variants import differences_of_variants
+from bench.report.figures.write import write_figures
 from bench.report.notebook.figures import Figures
 from bench.report.standings.compute import LineStanding, Pair, Standings
 from bench.report.style import MAX_HEIGHT, TEXT_WIDTH, built_in
@@ -504,7 +505,7 @@ def test_forest_and_matrix_of_chosen_methods(ordered, tmp_path, monkeypatch, sho
     stems = without_drawing(monkeypatch)
     (table,) = tables(ordered.rows, ladder)
     some = table.with_lines([line.key for line in table.lines if line.method in shown])
-    figures.write_figures([some], ordered.records_of, tmp_path, ["svg"])
+    write_figures([some], ordered.records_of, tmp_path, ["svg"])
     assert {kind for kind in ("forest", "wins") if f"tiny--atlas-oe--{kind}" in stems} == expected
     if shown == "c":
         ((difference, _),) = drawn(stems["tiny--atlas-oe--forest"], "brier/c/difference")
@@ -758,7 +759,7 @@ EXPECTED = {
 
 
 def without_drawing(monkeypatch):
-    """Makes `figures.write_figures` give figures by name and touch files, which is a hundred times faster."""
+    """Makes `write_figures` give figures by name and touch files, which is a hundred times faster."""
     shown = {}
 
     def touch(figure, path):
@@ -774,11 +775,11 @@ def test_figures_are_written_in_every_format(tmp_path, monkeypatch):
     made, said = small(), []
     without_drawing(monkeypatch)
     out = tmp_path / "new" / "folder"
-    paths = figures.write_figures(tables(made.rows), made.records_of, out, say=said.append)
+    paths = write_figures(tables(made.rows), made.records_of, out, say=said.append)
     assert {path.name for path in paths} == {f"{stem}.{kind}" for stem in EXPECTED for kind in ("svg", "png", "pdf")}
     assert sorted(out.iterdir()) == sorted(paths)
     assert set(said) == EXPECTED
-    paths = figures.write_figures(tables(made.rows), made.records_of, tmp_path / "other", ("pdf",))
+    paths = write_figures(tables(made.rows), made.records_of, tmp_path / "other", ("pdf",))
     assert {path.name for path in paths} == {f"{stem}.pdf" for stem in EXPECTED}
 
 
@@ -790,7 +791,7 @@ def test_tuned_results_corpora_and_traces_have_own_figures(tmp_path, monkeypatch
         size=10, subjects=2, config={"think_budget": 320}, answers_source=answers_after_traces("generate", 320)
     )
     stems, rows = without_drawing(monkeypatch), [row for of in (made, tuned, elsewhere, traced) for row in of.rows]
-    figures.write_figures(tables(rows), made.records_of, tmp_path, ["svg"])
+    write_figures(tables(rows), made.records_of, tmp_path, ["svg"])
     endings = ("", "--tuned4", "--on-ct-oe", "--traces320")
     assert {f"tiny--atlas-oe--reliability{end}" for end in endings} <= set(stems)
 
@@ -845,10 +846,10 @@ def test_figure_of_the_same_results_is_the_same_bytes_in_every_format(files, mad
 @pytest.mark.slow
 def test_figures_of_the_same_results_are_the_same_bytes(tmp_path, monkeypatch):
     made = Simulated().add(size=10, subjects=2).add("ptrue", size=10, subjects=2)
-    paths = figures.write_figures(tables(made.rows), made.records_of, tmp_path / "a", ["svg"])
+    paths = write_figures(tables(made.rows), made.records_of, tmp_path / "a", ["svg"])
     before = {path.name: path.read_bytes() for path in paths}
     with settings_of_mine(monkeypatch):
-        after = figures.write_figures(tables(made.rows[::-1]), made.records_of, tmp_path / "b", ["svg"])
+        after = write_figures(tables(made.rows[::-1]), made.records_of, tmp_path / "b", ["svg"])
     assert {path.name: path.read_bytes() for path in after} == before
 
 
@@ -861,11 +862,11 @@ def test_figure_that_can_not_be_finished_is_not_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(UserError, match=r"reliability-overview' can't be written \(No space left on device\)"):
-        figures.write_figures(tables(made.rows), made.records_of, tmp_path, ["svg"])
+        write_figures(tables(made.rows), made.records_of, tmp_path, ["svg"])
     assert [path.name for path in tmp_path.iterdir()] == ["reliability-overview.svg"]
     assert (tmp_path / "reliability-overview.svg").read_text() == "older"
     with pytest.raises(UserError, match="can't be written"):
-        figures.write_figures(tables(made.rows), made.records_of, tmp_path / "reliability-overview.svg", ["svg"])
+        write_figures(tables(made.rows), made.records_of, tmp_path / "reliability-overview.svg", ["svg"])
 
 
 @pytest.mark.parametrize(
@@ -880,7 +881,7 @@ def test_figure_that_can_not_be_finished_is_not_there(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_figures_that_can_not_be_drawn_are_refused_first(tmp_path, made, message):
     with pytest.raises(UserError, match=message):
-        figures.write_figures(tables(made.rows), None, tmp_path / "out", ["svg"])
+        write_figures(tables(made.rows), None, tmp_path / "out", ["svg"])
     assert not (tmp_path / "out").exists()
 
 
@@ -894,7 +895,7 @@ def test_figure_of_one_model_refuses_several(made):
 def test_model_or_task_without_numbers_gets_no_figure(tmp_path, monkeypatch):
     without_drawing(monkeypatch)
     made = small().missing("ccps", "other", "atlas-oe").missing("ccps", "tiny", "third")
-    stems = {path.stem for path in figures.write_figures(tables(made.rows), made.records_of, tmp_path, ["svg"])}
+    stems = {path.stem for path in write_figures(tables(made.rows), made.records_of, tmp_path, ["svg"])}
     assert stems == EXPECTED
 
 
@@ -910,7 +911,7 @@ def test_figures_ask_once_for_records_and_intervals(tmp_path, monkeypatch):
         asked.append((row.task, row.method))
         return made.records_of(row)
 
-    figures.write_figures(tables(made.rows, standings_of), records_of, tmp_path, ["svg"])
+    write_figures(tables(made.rows, standings_of), records_of, tmp_path, ["svg"])
     tasks = ("atlas-choice", "atlas-oe")
     assert sorted(asked) == sorted(
         [*((task,) for task in tasks), *((task, method) for task in tasks for method in ("ptrue", "ccps"))]
@@ -924,7 +925,7 @@ def test_figures_that_do_not_fit_are_several(tmp_path, monkeypatch):
         made.add(f"plugin-{k:02}", size=10, subjects=2)
     made.add("ccps+isotonic", size=10, subjects=2)
     shown = without_drawing(monkeypatch)
-    figures.write_figures(tables(made.rows, standings), made.records_of, tmp_path, ["svg"])
+    write_figures(tables(made.rows, standings), made.records_of, tmp_path, ["svg"])
     assert {stem for stem in shown if "metrics" in stem} == {
         "tiny--metrics--1", "tiny--metrics--2", "tiny--metrics--isotonic",
     }  # fmt: skip
@@ -949,7 +950,7 @@ def test_figure_files_have_safe_names_once(tmp_path, monkeypatch):
     made = Simulated()
     for model, task in (("a", "b"), ("a", "../up"), ("a/b", "c"), ("a/b", "d")):
         made.add(model=model, task=task, size=10, subjects=2)
-    paths = figures.write_figures(tables(made.rows), made.records_of, tmp_path, ["svg"])
+    paths = write_figures(tables(made.rows), made.records_of, tmp_path, ["svg"])
     assert len({path.name.casefold() for path in paths}) == len(paths) == 1 + 2 * 4 + 4 * 5
     assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*\.svg", path.name) for path in paths)
     assert all(path.parent == tmp_path for path in paths)
