@@ -182,13 +182,13 @@ def interval_text(metric: Metric, low: float, high: float) -> str:
     return f"{precise(metric, low)} to {precise(metric, high)}"
 
 
-def p_text(p: float) -> str:
-    """Format a p value with three decimals.
+def p_text(p: float | None) -> str:
+    """Format a p value with three decimals; empty if it is None.
 
-    >>> p_text(0.0312), p_text(1e-9)
-    ('0.031', '<0.001')
+    >>> p_text(0.0312), p_text(1e-9), p_text(None)
+    ('0.031', '<0.001', '')
     """
-    return "<0.001" if p < 0.0005 else f"{p:.3f}"  # would be printed as 0.000
+    return "" if p is None else "<0.001" if p < 0.0005 else f"{p:.3f}"  # would be printed as 0.000
 
 
 def count(value: float) -> str:

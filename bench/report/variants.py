@@ -101,16 +101,12 @@ def variant_rows(variants: Variants, published: Published) -> list[dict[str, str
                 "interval": _interval(name, row.estimate),
                 f"{variants.reference} {MINUS} it": "" if difference is None else signed(metric, difference.value),
                 "its interval": _interval(name, difference),
-                "p": _probability(row.p),
-                "Holm": _probability(row.p_corrected),
+                "p": p_text(row.p),
+                "Holm": p_text(row.p_corrected),
                 "seeds": "" if share is None else f"{100 * share:.0f} %",
                 "paper": "" if published_value is None else value_text(metric, published_value),
             })  # fmt: skip
     return drop_empty_columns(rows)
-
-
-def _probability(p: float | None) -> str:
-    return "" if p is None else p_text(p)
 
 
 def step_rows(variants: Variants) -> list[dict[str, str]]:
@@ -127,8 +123,8 @@ def step_rows(variants: Variants) -> list[dict[str, str]]:
             "adds": plain(step.adds),
             "difference": "undefined" if step.difference is None else signed(metric, step.difference.value),
             "its interval": _interval(step.metric, step.difference),
-            "p": _probability(step.p),
-            "Holm": _probability(step.p_corrected),
+            "p": p_text(step.p),
+            "Holm": p_text(step.p_corrected),
             "share": "" if share is None else _percent(share.value),
             "interval of the share": _share_interval(share).replace(" ", NO_BREAK),
         })  # fmt: skip
@@ -243,7 +239,7 @@ def verdict(variants: Variants) -> str:
         )
     parts = [
         f"{variants.reference} is {'better' if _is_better(row) else 'worse'} than {row.variant}, by {_difference(row)},"
-        f" p {_probability(row.p_corrected)}"
+        f" p {p_text(row.p_corrected)}"
         for row in decided[:ENDS]
     ]
     more = f"; and {len(decided) - ENDS} more" if len(decided) > ENDS else ""

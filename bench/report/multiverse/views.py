@@ -128,7 +128,7 @@ def _claims(multiverse: Multiverse, family: Family, claims: Sequence[PairOutcome
     rows = [
         GridRow([
             Cell(format_claim(c)), Cell(precise(metric, c.difference)),
-            Cell(EN_DASH if c.p is None else p_text(c.p)), Cell(f"{c.n:,}"),
+            Cell(p_text(c.p) or EN_DASH), Cell(f"{c.n:,}"),
             Cell(format_share(c.share) or EN_DASH),
             Cell(format_share(c.significant / c.tested) if c.tested else EN_DASH), Cell(str(c.reversed)),
             Cell("shown" if c.is_shown else "yes" if c.survives else "no"),

@@ -96,7 +96,7 @@ def _pair_texts(pair: Pair) -> list[str]:
     return [
         precise_difference(metric, pair.difference),
         interval_text(metric, *ends) if ends else EN_DASH,
-        EN_DASH if p is None else p_text(p),
+        p_text(p) or EN_DASH,
         verdict,
     ]
 

@@ -158,7 +158,7 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str], correction:
             interval_cell = Cell(interval_text(metric, *interval.ends))
         verdict_text, standings = verdict(pair), table.standings.lines if table.standings else {}
         notes = (f"{key.label}: {reason}" for key in keys if (reason := standings[key].unordered))
-        p = [Cell(EN_DASH if value is None else p_text(value)) for value in (pair.p, pair.p_corrected)]
+        p = [Cell(p_text(value) or EN_DASH) for value in (pair.p, pair.p_corrected)]
         cells = [
             *(Cell(key.label) for key in keys), Cell(with_arrow(pair.metric)),
             Cell(precise_difference(metric, pair.difference)), interval_cell, *p,
