@@ -36,6 +36,11 @@ class QuestionRecords:
         """What rank-based metrics are computed from: the scores of a method that gives scores, else the confidences."""
         return self.confidence if self.score is None else self.score
 
+    @property
+    def labels(self) -> tuple[tuple[str, ...], tuple[str, ...], bytes]:
+        """Questions, subjects and labels; equal for results that can be compared row by row."""
+        return tuple(self.id), tuple(self.subject), self.correct.tobytes()
+
     def by_id(self) -> QuestionRecords:
         """Return the columns sorted by question id, so that several results can be compared."""
         return self.take(np.argsort(np.asarray(self.id, dtype=object), kind="stable"))

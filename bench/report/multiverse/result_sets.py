@@ -209,7 +209,7 @@ def build_result_sets(
         records = {name: records_of(row, folder).by_id() for name, row in by_method.items()}
         by_labels: dict[tuple[object, ...], list[str]] = defaultdict(list)
         for name, answers in records.items():
-            by_labels[tuple(answers.id), tuple(answers.subject), answers.correct.tobytes()].append(name)
+            by_labels[answers.labels].append(name)
         largest = max(by_labels.values(), key=len, default=[])
         described = _describe(key)
         for name in (name for name in records if name not in largest):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -135,7 +135,7 @@ def compute_standings(files: Mapping[Key, Sequence[tuple[ResultRow, Path]]], set
 def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords]]], settings: Settings) -> Standings:
     """Compute the standings of the lines of one table from rows that are ok, with their records sorted by id."""
     records = {key: [run for _, run in runs] for key, runs in results.items()}
-    left_out = {key: _SEEDS_DIFFER for key, runs in records.items() if len(set(map(_labels, runs))) > 1}
+    left_out = {key: _SEEDS_DIFFER for key, runs in records.items() if len({run.labels for run in runs}) > 1}
     left_out |= {key: _ORDER_ALONE for key, runs in records.items() if any(run.probabilities is None for run in runs)}
     base_rates = {key: [row.base_rate for row, _ in runs if row.base_rate is not None] for key, runs in results.items()}
     short = {key for key, runs in results.items() if any(row.training and row.training.is_cut_short for row, _ in runs)}
@@ -143,7 +143,7 @@ def standings_of(results: Mapping[Key, Sequence[tuple[ResultRow, QuestionRecords
     pairs: list[Pair] = []
     by_labels: dict[object, list[Key]] = {}
     for key in (key for key in records if key not in left_out):
-        by_labels.setdefault(_labels(records[key][0]), []).append(key)
+        by_labels.setdefault(records[key][0].labels, []).append(key)
     # the group with most lines first, then that with most questions
     groups = sorted(by_labels.values(), key=lambda group: (len(group), len(records[group[0]][0].id)), reverse=True)
     for group_index, group in enumerate(groups):
@@ -272,15 +272,9 @@ def _sort_by_id(records: QuestionRecords, path: Path) -> QuestionRecords:
     Raises:
         UserError: there is no question, or a question occurs twice.
     """
-    ids = np.asarray(records.id, dtype=object)
-    order = np.argsort(ids, kind="stable")
-    duplicates = np.flatnonzero(ids[order][1:] == ids[order][:-1])
-    if not ids.size or duplicates.size:
-        problem = f"id {ids[order][duplicates[0]]!r} twice" if duplicates.size else "no question"
+    records = records.by_id()
+    twice = next((one for one, other in pairwise(records.id) if one == other), None)
+    if twice is not None or not records.id:
+        problem = "no question" if twice is None else f"id {twice!r} twice"
         raise UserError(f"result {path}: expected each question once, got {problem}; run that cell again")
-    return records.take(order)
-
-
-def _labels(records: QuestionRecords) -> tuple[tuple[object, ...], ...]:
-    """Return questions, subjects and labels of a result; equal for results that can be compared row by row."""
-    return tuple(records.id), tuple(records.subject), tuple(records.correct.tolist())
+    return records

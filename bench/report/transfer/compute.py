@@ -106,10 +106,7 @@ def compute_matrix(
         for cell in cells:
             if cell.test == test and cell.path is not None and (cell.method, cell.corpus) not in gaps:
                 records[cell.method, cell.corpus].append(read_records(cell.path).by_id())
-        labels_by_key = {
-            key: [(tuple(run.id), tuple(run.subject), run.correct.tobytes()) for run in runs]
-            for key, runs in records.items()
-        }
+        labels_by_key = {key: [run.labels for run in runs] for key, runs in records.items()}
         for key, digests in labels_by_key.items():
             if set(digests) != set(next(iter(labels_by_key.values()))[:1]):
                 missing.append(MissingCell(*key, test, _OTHER_ANSWERS))
