@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from bench.api import ContractError, MeasureColumn, Measures, Strips
+from bench.api import ContractError, Measures, Strips
 from bench.api.analyses import Kind, Value
 
 _MARKS = 2
@@ -37,11 +37,6 @@ class AnalysisMeasures:
     def name_key(self) -> str:
         """Key of the table's first column, whose texts name the rows."""
         return self.measures.columns[0].key
-
-    @property
-    def figure_column(self) -> MeasureColumn | None:
-        """The table's column that the figure plots; None if the analysis has no figure."""
-        return next((c for c in self.measures.columns if c.key == self.measures.drawn), None)
 
     @property
     def shown_rows(self) -> Sequence[Mapping[str, Value]]:

@@ -36,7 +36,7 @@ def dots_of_measures(measured: AnalysisMeasures) -> Figure | None:
 
     Returns None if the analysis chose no column.
     """
-    column = measured.figure_column
+    column = next((c for c in measured.measures.columns if c.key == measured.measures.drawn), None)
     if column is None:
         return None
     values = [(row, value) for row in measured.measures.rows if isinstance(value := row[column.key], int | float)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.api import UserError
 from bench.metrics import METRICS
@@ -226,7 +226,7 @@ def build_figure_data(tables: Sequence[Table]) -> FigureData:
                 " --think-budget or protocol, which don't belong in one figure; draw them from folders of their own"
             )
         by_place[place] = table
-    methods = {line.key: line.not_run() for line in lines}
+    methods = {line.key: replace(line, rows=(), estimates={}, notes=(), standing=None) for line in lines}
     return FigureData(
         models=tuple(sorted({model for model, _ in by_place})),
         tasks=tuple(sorted({task for _, task in by_place})),

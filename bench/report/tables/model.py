@@ -247,10 +247,6 @@ class Line:
         mean = METRICS[metric].mean(_not_none(row.per_subject.get(subject, {}).get(metric) for row in self.ok_rows))
         return None if mean is None else displayed_value(metric, mean)
 
-    def not_run(self) -> Line:
-        """Return this line of the table without results, as if the method had not been run."""
-        return replace(self, rows=(), estimates={}, notes=(), standing=None)
-
 
 @dataclass(frozen=True)
 class Table:
