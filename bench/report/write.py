@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.api import UserError
 from bench.report.selection import ReportRequest
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
 from bench.results import files, question_texts
-from bench.results.question_records import QuestionRecords
-from bench.results.row import ResultRow
 from bench.results.transfer import FOLDER
+
+if TYPE_CHECKING:
+    from bench.report.figures.figure_data import RecordsOf
 
 
 def write(request: ReportRequest, cache: Path | None, say: Callable[[str], None] = lambda _: None) -> list[Path]:
@@ -39,10 +41,7 @@ def _check_out(out: Path) -> None:
 
 
 def write_tables(
-    tables: Sequence[Table],
-    request: ReportRequest,
-    say: Callable[[str], None] = lambda _: None,
-    records: Callable[[ResultRow], QuestionRecords] | None = None,
+    tables: Sequence[Table], request: ReportRequest, say: Callable[[str], None], records: RecordsOf | None = None
 ) -> list[Path]:
     """Write the HTML page, and on request the figures, of tables that are already built; return the paths of the files.
 

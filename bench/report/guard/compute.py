@@ -3,7 +3,7 @@
 No model is run. Labels of the calibration questions choose the threshold; labels of the other questions only show its
 error rate. By default, the test questions are divided into these two parts. No fit, early stopping, scaling or
 recalibration has seen any of these labels, as those steps read the train and validation splits. Example:
-`compute_guards(GuardRequest(Path("results"), risk=0.05), cache)[0].lines[0].seeds[0].threshold`.
+`compute_guards(GuardRequest(Path("results"), risk=0.05), cache, print)[0].lines[0].seeds[0].threshold`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ _SAME = ("preset", "config", "deviations", "protocol", "train_on", "labels_seen"
 """Fields of `ResultRow` that must be equal if the results on two tasks come from one fit of a method."""
 
 
-def compute_guards(
-    request: GuardRequest, cache: Path | None, say: Callable[[str], None] = lambda _: None
-) -> list[GuardedTable]:
+def compute_guards(request: GuardRequest, cache: Path | None, say: Callable[[str], None]) -> list[GuardedTable]:
     """Compute the guards (confidence thresholds with a certified error rate) of the requested results.
 
     Returns:

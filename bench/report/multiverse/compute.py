@@ -3,7 +3,7 @@
 The claims are the significant differences in the table that `bench table` shows, with its tests, its correction and its
 means over seeds. A universe is one way to analyse the results. It is counted for each claim in how many universes the
 two methods have the same order as in the table, and in how many the universe's own test is significant. Example:
-`compute_multiverse(MultiverseRequest("tiny", "atlas-oe"), cache).claims("Brier")`.
+`compute_multiverse(MultiverseRequest("tiny", "atlas-oe"), cache, print).claims("Brier")`.
 """
 
 from __future__ import annotations
@@ -62,10 +62,7 @@ _NOT_SEEDS = "Seeds are not averaged in a universe: who runs a method once has o
 
 
 def compute_multiverse(
-    request: MultiverseRequest,
-    cache: Path | None,
-    say: Callable[[str], None] = lambda _: None,
-    settings: Settings | None = None,
+    request: MultiverseRequest, cache: Path | None, say: Callable[[str], None], settings: Settings | None = None
 ) -> Multiverse:
     """Compute a multiverse analysis: check the claims of a table in many defensible analyses of the same results.
 

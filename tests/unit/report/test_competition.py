@@ -202,7 +202,7 @@ def test_multiverses_follow_the_competition(planted: tuple[Case, Table, Path]) -
     case, table, folder = planted
     family = {"brier": "Brier", "ece": "calibration"}[case.metric]
     try:
-        found = compute_multiverse(MultiverseRequest("alpha", "shores-oe", folder), None, settings=Settings(draws=500))
+        found = compute_multiverse(MultiverseRequest("alpha", "shores-oe", folder), None, print, Settings(draws=500))
     except UserError:
         assert len(case.ranked) < 2
     else:

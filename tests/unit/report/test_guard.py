@@ -75,7 +75,7 @@ def plant_all(folder: Path, results: Iterable[Mapping[str, Any]]) -> Path:
 
 
 def found(folder: Path, **options: Any) -> GuardedTable:
-    (table,) = compute_guards(GuardRequest(folder, **options), None)
+    (table,) = compute_guards(GuardRequest(folder, **options), None, print)
     return table
 
 
@@ -261,7 +261,7 @@ def test_guard_says_what_a_table_says_first(tmp_path: Path) -> None:
 def test_guards_of_one_task_are_told_apart(tmp_path: Path) -> None:
     plant(tmp_path, "ccps", skill=0.95)
     plant(tmp_path, "ccps", skill=0.5, config={"tune": 8}, tuning=Tuning(8))
-    views = build_analysis(compute_guards(GuardRequest(tmp_path, risk=0.1), None)).views
+    views = build_analysis(compute_guards(GuardRequest(tmp_path, risk=0.1), None, print)).views
     titles = [grid.facts[0] for grid in views.grids]
     assert titles == ["alpha on atlas-oe", "alpha on atlas-oe (tuned, 8 configurations)"]
     assert [record["results"] for record in views.records()] == ["", "tuned, 8 configurations"]

@@ -70,7 +70,7 @@ def plant_each(folder: Path, *methods: str, noise: int = 0, **changes: Any) -> N
 
 
 def found(folder: Path, model: str = MODEL, task: str = TASK, **options: Any) -> Multiverse:
-    return compute_multiverse(MultiverseRequest(model, task, folder, **options), None, settings=FAST)
+    return compute_multiverse(MultiverseRequest(model, task, folder, **options), None, print, FAST)
 
 
 def contest(multiverse: Multiverse, family: str, first: str, second: str) -> PairOutcome:
@@ -184,7 +184,7 @@ def test_universe_values_are_those_of_the_result_files(folder: Path, multiverse:
 
 def test_universe_of_the_table_says_what_it_says(tmp_path: Path) -> None:
     plant_each(tmp_path, *SPREAD)
-    multiverse = compute_multiverse(MultiverseRequest(MODEL, TASK, tmp_path), None)  # as many draws as the table's
+    multiverse = compute_multiverse(MultiverseRequest(MODEL, TASK, tmp_path), None, print)  # draws as the table
     for family in multiverse.families:
         own = (u for u in multiverse.of(family.name) if u.metric == family.metric)
         table = next(u for u in own if u.choices["average"] == "over questions")

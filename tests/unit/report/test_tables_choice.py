@@ -251,7 +251,7 @@ def test_corpora_of_hidden_methods_tell_tables_apart(tmp_path: Path, monkeypatch
     only: dict[str, Any] = {"methods": ("sequence-probability",)}
     tables, records_of = tables_of(View(tmp_path, **only), None), partial(files.records_of, results=tmp_path)
     assert [grid.label for grid in build.table_views(tables).grids] == ["tiny-atlas-choice", "tiny-atlas-choice-there"]
-    guards = compute_guards(GuardRequest(tmp_path, risk=0.5, **only), None)
+    guards = compute_guards(GuardRequest(tmp_path, risk=0.5, **only), None, print)
     assert [guard.aside for guard in guards] == ["", "learned on there"]
     blocks = payload(tables, records_of, lambda *_: {})["blocks"]
     assert [block["label"] for block in blocks] == ["", "learned on there"]

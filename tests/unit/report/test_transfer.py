@@ -417,7 +417,7 @@ def test_page_asks_for_matrices_of_all_shown_tables(tmp_path: Path, monkeypatch:
     tables = build([result_row(), result_row(task="mmlu-choice", preset="fixed")])
     for tasks in ((), ("atlas-choice", "mmlu-choice")):
         with pytest.raises(UserError, match="enough"):
-            write_tables(tables, ReportRequest(tmp_path, tasks=tasks, out=tmp_path / "r.html"))
+            write_tables(tables, ReportRequest(tmp_path, tasks=tasks, out=tmp_path / "r.html"), print)
     assert asked == [({"tiny": {"demo", "fixed"}}, set(shown)) for shown in ((), ("atlas-choice", "mmlu-choice"))]
 
 
