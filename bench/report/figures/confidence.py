@@ -40,10 +40,7 @@ def confidence_histograms(tables: Sequence[Table], records_of: RecordsOf) -> Fig
         f" colour, wrong ones downwards in grey{SEEDS if data.n_seeds > 1 else ''}. Each panel has its own scale;"
         " the number is the share in the fullest bin. Dashed: a confidence of 50 %.",
     )
-    return method_grid(
-        data, "confidence", ("confidence (%)", "answers"),
-        lambda axes, line: _draw_histogram(axes, line, [records_of(row) for row in line.ok_rows]), note,
-    )  # fmt: skip
+    return method_grid(data, records_of, "confidence", ("confidence (%)", "answers"), _draw_histogram, note)
 
 
 def _draw_histogram(axes: Axes, line: Line, records: Sequence[QuestionRecords]) -> None:

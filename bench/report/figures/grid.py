@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.report.figures.drawing import new_figure, no_data, set_fraction_axes, shorten_name
-from bench.report.figures.figure_data import FigureData, leaders_first
+from bench.report.figures.figure_data import FigureData, RecordsOf, leaders_first
 from bench.report.style import MAX_HEIGHT, TEXT_WIDTH
 from bench.report.tables.model import Line
+from bench.results.question_records import QuestionRecords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    Draw = Callable[[Axes, Line, Sequence[QuestionRecords]], None]
 
 SIDE = 1.6
 """Maximum side of one method's axes with their labels, in inches."""
@@ -23,15 +26,17 @@ ONE_TASK, SEVERAL_TASKS = 4, 6
 
 
 def method_grid(
-    data: FigureData, kind: str, axis_labels: tuple[str, str], draw: Callable[[Axes, Line], None], note: str
+    data: FigureData, records_of: RecordsOf, kind: str, axis_labels: tuple[str, str], draw: Draw, note: str
 ) -> Figure:
     """Draw axes for each method and task of a model; each task has its own columns of axes.
 
     Args:
         data: tables of one model.
+        records_of: returns the answers and confidences, question by question, of a result.
         kind: kind of figure, for the title.
         axis_labels: x label below the lowest axes, and y label beside the leftmost.
-        draw: function that draws a method on axes with the range [0, 1]; called only for methods with confidences.
+        draw: function that draws a method, with the answers and confidences of each seed, on axes with the range
+            [0, 1]; called only for methods with confidences.
         note: text below the figure.
 
     Raises:
@@ -61,7 +66,7 @@ def method_grid(
             set_fraction_axes(here)
             here.tick_params(labelleft=not (k or column), labelbottom=i + per_task >= len(lines))
             if line.has_confidences:
-                draw(here, line)
+                draw(here, line, [records_of(row) for row in line.ok_rows])
             else:
                 no_data(here, "only an order" if line.ok_rows else line.status)
             if i + per_task >= len(lines):

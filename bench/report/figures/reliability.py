@@ -54,11 +54,8 @@ def reliability(tables: Sequence[Table], records_of: RecordsOf) -> Figure:
     data = build_figure_data(tables)
     alone = sorted({line.key.label for line in data.lines if line.ok_rows and not line.has_confidences})
     order = f"Only an order, so no diagram: {', '.join(alone)} (scores without a scale)." if alone else ""
-    return method_grid(
-        data, "reliability", (X_LABEL, Y_LABEL),
-        lambda axes, line: _draw_diagram(axes, line, [records_of(row) for row in line.ok_rows]),
-        data.note(diagram_note(seeds=data.n_seeds > 1), order),
-    )  # fmt: skip
+    note = data.note(diagram_note(seeds=data.n_seeds > 1), order)
+    return method_grid(data, records_of, "reliability", (X_LABEL, Y_LABEL), _draw_diagram, note)
 
 
 def diagram_note(*, seeds: bool) -> str:
