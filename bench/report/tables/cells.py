@@ -37,11 +37,6 @@ def metric_column(name: str, table: Table) -> Column:
     return Column(label, droppable=_DROP_PRIORITY.get(name, 0) * is_droppable, is_metric=True, sentence=sentence)
 
 
-def method_cell(line: Line, *, leads: bool = False) -> Cell:
-    """Return the first cell of a method's row, with the name and the footnotes of the method."""
-    return Cell(line.method, bold=leads, notes=line.notes + (line.reasons if line.status == "ok" else ()))
-
-
 def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
     """Yield each line (method) and whether it begins a new block; lines of one are recalibrated alike."""
     before = None

@@ -17,7 +17,6 @@ from bench.report.tables.cells import (
     interval_rows,
     latex_label,
     lines_with_breaks,
-    method_cell,
     metric_cells,
     metric_column,
     missing_intervals,
@@ -66,7 +65,8 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
         rows: list[GridRow] = []
         for line, begins_block in lines_with_breaks(table.lines):
             leads = line.key in leaders
-            cells = [method_cell(line, leads=leads), *(text(line) for _, text in before), *metric_cells(line, names)]
+            name = Cell(line.method, bold=leads, notes=line.notes + (line.reasons if line.status == "ok" else ()))
+            cells = [name, *(text(line) for _, text in before), *metric_cells(line, names)]
             cells += [text(line) for _, text in after]
             rows.append(GridRow(cells, begins_block=begins_block, is_shaded=leads))
             published = list(published_rows(table, line)) if table.published is not None else []
