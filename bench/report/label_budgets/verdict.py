@@ -36,9 +36,7 @@ def verdict(curves: LabelCurves) -> tuple[str, ...]:
         compared = {gain.untrained for gain in gains if gain.p is not None}
         if any(test.p is not None for test in tests):
             better = _crossings(curves, [test for test in tests if test.is_shown(study.level)])
-            facts.append(
-                f"{label}, shown to beat {baselines}: {name_first_few(better, most=_NAMED) if better else 'none'}."
-            )
+            facts.append(f"{label}, shown to beat {baselines}: {name_first_few(better or ['none'], most=_NAMED)}.")
         elif not compared:
             facts.append(f"{label}: nothing was tested, so that no crossing is claimed.")
         else:

@@ -62,9 +62,8 @@ def verdict(matrix: Matrix) -> tuple[str, ...]:
         worse = list(dict.fromkeys(t.method for t in decisive if t.points > 0))
         cells, wins = (Counter(t.method for t in group) for group in (tests, [t for t in decisive if t.points < 0]))
         better = [name for name, n in cells.items() if name not in missing and wins[name] == n]
-        untold, behind, ahead = (
-            name_first_few(names, most=_NAMED) if names else "none" for names in (tests[0].untold, worse, better)
-        )
+        groups = (tests[0].untold, worse, better)
+        untold, behind, ahead = (name_first_few(names or ["none"], most=_NAMED) for names in groups)
         facts.append(
             f"In Brier, learned elsewhere, worse than every method that is told nothing ({untold}) in some cell:"
             f" {behind}; better than all of these in every cell: {ahead}."
