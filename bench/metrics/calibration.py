@@ -282,9 +282,7 @@ def brier_unc(confidence: npt.ArrayLike, correct: npt.ArrayLike) -> float:
     >>> brier_unc([0.1, 0.2, 0.3, 0.4], [True, False, False, False])
     0.1875
     """
-    _, o = validate(confidence, correct)
-    rate = float(np.mean(o))
-    return rate * (1 - rate)
+    return corp(confidence, correct).unc
 
 
 def isotonic(hits: IntArray, size: IntArray) -> FloatArray:
