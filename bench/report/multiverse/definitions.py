@@ -15,7 +15,7 @@ from types import MappingProxyType
 from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.report import competition
 from bench.results.question_texts import ANSWER_SEPARATOR, QuestionText
-from bench.stats import TESTED, Average, Settings
+from bench.stats import Average, Settings
 
 DEFINITION, AGGREGATION, SEED, RECALIBRATION, GRADING, UNREAD = (
     "definition", "average", "seed", "recalibration", "grading", "unread answers",
@@ -43,11 +43,6 @@ class Definition:
     """Name of the metric in `bench.metrics.METRICS`."""
     bins: int | None = None
     """Number of bins; None: the number in `Settings`, if the metric has bins at all."""
-
-    @property
-    def is_tested(self) -> bool:
-        """Whether differences in this metric are tested for significance; otherwise only values are compared."""
-        return self.metric in TESTED
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from bench.report.multiverse.definitions import (
 from bench.report.multiverse.model import LEVEL, Universe
 from bench.report.multiverse.result_sets import USUAL_ANSWERS, ResultSet, ranking_values
 from bench.results.question_texts import QuestionText
-from bench.stats import Sampling, Settings, compare, influence, strata_of
+from bench.stats import TESTED, Sampling, Settings, compare, influence, strata_of
 from bench.stats.strata import value_of
 
 
@@ -158,7 +158,7 @@ class _GradedAnswers:
     def wins(self, definition: Definition) -> frozenset[tuple[str, str]] | None:
         """Return (winner, loser) of each significant difference, corrected for all pairs; None if nothing is tested."""
         sample, metric = self.sampling, definition.metric
-        if not definition.is_tested:
+        if metric not in TESTED:  # only values are compared
             return None
         influences = {
             name: influence(metric, inputs, inputs, sample.correct, sample.strata, sample.average)

@@ -22,6 +22,7 @@ from bench.report.multiverse.verdict import (
 from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
 from bench.report.text import EN_DASH, metric_name, p_text, precise, seeds_text
 from bench.report.verdict.phrases import join_with_and
+from bench.stats import TESTED
 
 _MOST = 10
 """Maximum number of surviving claims of one kind that are printed; CSV and JSON have all."""
@@ -64,7 +65,7 @@ def _summary(multiverse: Multiverse) -> Grid:
                 Cell(str(sum(c.significant + c.reversed > 0 for c in open_pairs))),
             ])
         )  # fmt: skip
-    tested = [d.label for family in FAMILIES for d in family.definitions if d.is_tested]
+    tested = [d.label for family in FAMILIES for d in family.definitions if d.metric in TESTED]
     facts = (
         f"{multiverse.model} on {multiverse.task}: the table under every choice that costs no forward pass",
         f"Preset {multiverse.preset}, {seeds_text(multiverse.seeds)}, {multiverse.n:,} questions.",
