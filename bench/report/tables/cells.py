@@ -37,14 +37,6 @@ def metric_column(name: str, table: Table) -> Column:
     return Column(label, droppable=_DROP_PRIORITY.get(name, 0) * is_droppable, is_metric=True, sentence=sentence)
 
 
-def lines_with_breaks(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
-    """Yield each line (method) and whether it begins a new block; lines of one are recalibrated alike."""
-    before = None
-    for line in lines:
-        yield line, before not in {None, line.key.recalibration}
-        before = line.key.recalibration
-
-
 def metric_cells(line: Line, names: Sequence[str]) -> list[Cell]:
     """Return the cells of a method's metrics: means with ± half the interval's width, and the ECE floor behind an ECE.
 

@@ -15,7 +15,7 @@ from bench.report.competition import ranked_by
 from bench.report.standings.compute import Pair
 from bench.report.tables.choice import refuse_unknown
 from bench.report.tables.export import pair_record
-from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
+from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews, with_breaks
 from bench.report.tables.model import Table
 from bench.report.text import EN_DASH, averaged, interval_text, join, p_text, plain, precise_difference, with_arrow
 from bench.stats import TESTED
@@ -149,8 +149,7 @@ def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
 
 def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str], correction: str) -> Grid:
     rows: list[GridRow] = []
-    previous = None
-    for pair in pairs:
+    for pair, begins_block in with_breaks(pairs, lambda pair: (pair.first, pair.second)):
         keys = pair.first, pair.second
         metric, interval = METRICS[pair.metric], pair.fixed
         interval_cell = Cell(EN_DASH, notes=(f"no interval: {interval.reason}",))
@@ -164,8 +163,7 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str], correction:
             Cell(precise_difference(metric, pair.difference)), interval_cell, *p,
             Cell(verdict_text, notes=tuple(notes) if verdict_text == _NO_VERDICT else ()),
         ]  # fmt: skip
-        rows.append(GridRow(cells, begins_block=previous not in {None, keys}))
-        previous = keys
+        rows.append(GridRow(cells, begins_block=begins_block))
     title, *facts = table.facts
     legend = tuple(sentence.format(of=averaged(table.average), correction=correction) for sentence in _LEGEND)
     return Grid(

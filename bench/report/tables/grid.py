@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from bench.report.text import Footnotes
+
+T = TypeVar("T")
 
 MOST_SPREADS = 8
 """Largest number of methods below whose rows a terminal shows intervals and standard deviations."""
@@ -61,6 +63,14 @@ class GridRow(NamedTuple):
     """Whether the row has intervals or standard deviations, which a terminal leaves out of a long table."""
     is_shaded: bool = False
     """Whether the row has a background (LaTeX only)."""
+
+
+def with_breaks(items: Iterable[T], block: Callable[[T], object]) -> Iterator[tuple[T, bool]]:
+    """Yield each item and whether it begins a new block, with another value of `block` than the item before."""
+    before = None
+    for item in items:
+        yield item, before not in {None, block(item)}
+        before = block(item)
 
 
 @dataclass(frozen=True)

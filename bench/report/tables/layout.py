@@ -16,7 +16,6 @@ from bench.report.tables.cells import (
     general_footnotes,
     interval_rows,
     latex_label,
-    lines_with_breaks,
     metric_cells,
     metric_column,
     missing_intervals,
@@ -25,7 +24,7 @@ from bench.report.tables.cells import (
     rank_columns,
     seed_sentences,
 )  # fmt: skip
-from bench.report.tables.grid import MOST_SPREADS, Cell, Column, Grid, GridRow
+from bench.report.tables.grid import MOST_SPREADS, Cell, Column, Grid, GridRow, with_breaks
 from bench.report.tables.model import COLUMNS, Table
 from bench.report.text import EN_DASH, metric_name, p_text
 from bench.report.verdict import summary_of, verdict_of
@@ -63,7 +62,7 @@ def method_grids(tables: Sequence[Table], *, stats: bool = False) -> list[Grid]:
         columns = [_NAME, *(column for column, _ in before), *(metric_column(name, table) for name in names)]
         columns += [column for column, _ in after]
         rows: list[GridRow] = []
-        for line, begins_block in lines_with_breaks(table.lines):
+        for line, begins_block in with_breaks(table.lines, lambda line: line.key.recalibration):
             leads = line.key in leaders
             name = Cell(line.method, bold=leads, notes=line.notes + (line.reasons if line.status == "ok" else ()))
             cells = [name, *(text(line) for _, text in before), *metric_cells(line, names)]
@@ -106,7 +105,7 @@ def _metrics_grid(table: Table, title: str, names: Sequence[str], *, chance: boo
     names = [n for n in names if n not in table.columns and any(n in line.estimates for line in table.lines)]
     names = names if table.metrics is None else []
     rows: list[GridRow] = []
-    for line, begins_block in lines_with_breaks(table.lines):
+    for line, begins_block in with_breaks(table.lines, lambda line: line.key.recalibration):
         tested = DASH if line.standing is None else Cell(p_text(line.standing.calibrated_p))
         tested = tested if line.status == "ok" else Cell(line.status, notes=line.reasons)
         cells = [Cell(line.method), *[tested] * chance, *metric_cells(line, names)]

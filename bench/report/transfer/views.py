@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.metrics import METRICS
-from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews
+from bench.report.tables.grid import Cell, Column, Grid, GridRow, TableViews, with_breaks
 from bench.report.text import EN_DASH, plain, seeds_text, signed, with_arrow, with_half
 from bench.report.transfer.model import CONSTANT, LEVEL, METRICS_SHOWN, Baseline, Matrix, MatrixEntry, Price, WorstCell
 from bench.report.transfer.verdict import format_interval, verdict
@@ -52,9 +52,8 @@ def ordered_corpora(matrix: Matrix, test: str) -> list[Corpus]:
 def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
     """Build the table of a metric on one test task: rows are methods, columns training corpora."""
     corpora = ordered_corpora(matrix, test)
-    rows, previous = [], None
-    for name in matrix.methods:
-        group = matrix.group(name)
+    rows = []
+    for name, begins_block in with_breaks(matrix.methods, matrix.group):
         cells = [Cell(plain(name))]
         for column, corpus in enumerate(corpora):
             entry, reason = matrix.entry(name, corpus, test, metric), matrix.reason(name, corpus, test)
@@ -62,8 +61,7 @@ def _numbers(matrix: Matrix, metric: str, test: str) -> Grid:
                 cells.append(Cell(SAME if entry.corpus is None and column else format_value(metric, entry)))
             else:
                 cells.append(Cell("missing", notes=(plain(f"{name}: {reason}"),)) if reason else Cell("undefined"))
-        rows.append(GridRow(cells, begins_block=previous not in {None, group}))
-        previous = group
+        rows.append(GridRow(cells, begins_block=begins_block))
     constants = {c.corpus: c for c in matrix.constants if (metric, c.test) == ("brier", test)}
     if constants:
         cells = [Cell(format_value(metric, constants[c]) if c in constants else EN_DASH) for c in corpora]
