@@ -40,6 +40,7 @@ from bench.cli.printing import (
 from bench.cli.run import run
 from bench.report.selection import ReportRequest, View
 from bench.run.config import RunConfig
+from bench.store.disk_cache import cache_folder
 
 app = Commands(name="bench", callback=root, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command(cls=GroupedHelp)(run)
@@ -172,7 +173,6 @@ def table(
     from bench.report.tables import formats
     from bench.report.tables.request import build_views
     from bench.results.cells import skipped_notes
-    from bench.store.disk_cache import cache_folder
 
     print_notes(skipped_notes(view.results, partial=view.partial))
     sheet = build_views(view, cache_folder(), announcer())
@@ -188,7 +188,6 @@ def report(request: ReportRequest) -> None:
     """Write the comparison as one HTML page and, with --figures, as figures."""
     from bench.report.write import write
     from bench.results.cells import skipped_notes
-    from bench.store.disk_cache import cache_folder
 
     print_notes(skipped_notes(request.results, partial=request.partial))
     print_written(write(request, cache_folder(), announcer()))

@@ -6,18 +6,18 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from bench.api import UserError
+from bench.api.errors import did_you_mean, match_name
 from bench.cli import verbosity
 from bench.cli.commands import AsJson, Commands, with_verbosity
 from bench.cli.options import MODEL
+from bench.cli.printing import print_json, print_line, print_records
 from bench.store.disk_cache import cache_folder
-
-if TYPE_CHECKING:
-    from bench.store.usage import UsageRow
+from bench.store.usage import ADAPTERS, ENTRIES, FITS, READINGS, UsageRow, format_size, list_usage
 
 _SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 """Letter of a unit of time, e.g. `d` -> seconds."""
@@ -28,9 +28,6 @@ def show(ctx: typer.Context, *, as_json: AsJson = False) -> None:
     """Show what is kept between runs: where it is, how large, by kind, model and task."""
     if ctx.invoked_subcommand is not None:
         return
-    from bench.cli.printing import print_json, print_line, print_records
-    from bench.store.usage import format_size, list_usage
-
     root = cache_folder()
     records = _records(list_usage(root))
     total = sum(record["bytes"] for record in records)
@@ -65,11 +62,7 @@ def prune(
     may leave out other methods. What a running process reads or writes is kept, and so are judges' verdicts, logs and
     results.
     """
-    from bench.api.errors import did_you_mean, match_name
-    from bench.cli.printing import print_line, print_records
-    from bench.store.pruning import prune as remove
-    from bench.store.pruning import select_entries
-    from bench.store.usage import ADAPTERS, ENTRIES, FITS, READINGS, format_size, list_usage
+    from bench.store import pruning
 
     root = cache_folder()
     rows = list_usage(root)
@@ -87,7 +80,7 @@ def prune(
             )
         age = int(age_match[1]) * _SECONDS[age_match[2]]
     kinds = ((FITS, ADAPTERS) * fits + (READINGS,) * signals) or ENTRIES
-    choice = select_entries(root, rows, kinds, model, age)
+    choice = pruning.select_entries(root, rows, kinds, model, age)
     if choice.held:
         print_line(f"{_count_text(choice.held)} in use by running processes, kept")
     if not choice.gone:
@@ -103,7 +96,7 @@ def prune(
             raise UserError("nobody can be asked here, and nothing was removed; add --yes to remove it, or --dry-run")
         if not typer.confirm("Remove it?", err=True):
             raise typer.Exit(1)
-    removed = remove(root, choice.gone)
+    removed = pruning.prune(root, choice.gone)
     note = f"; {_count_text(removed.held)} kept, which processes have begun to use" if removed.held else ""
     print_line(f"removed {_count_text(removed.gone)}, {format_size(sum(row.bytes for row in removed.gone))}{note}")
 
@@ -117,8 +110,6 @@ def _records(rows: Iterable[UsageRow]) -> list[dict[str, Any]]:
 
     An entry of a pass over a model has answers and signals; their bytes are counted separately.
     """
-    from bench.store.usage import ENTRIES, READINGS
-
     counts: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         parts = (
@@ -138,8 +129,6 @@ def _records(rows: Iterable[UsageRow]) -> list[dict[str, Any]]:
 
 
 def _format_record(record: dict[str, Any]) -> dict[str, str]:
-    from bench.store.usage import format_size
-
     return {
         **{name: record[name] for name in ("kind", "model", "task")},
         "entries": f"{record['entries']:,}" if record["entries"] else "",

@@ -15,12 +15,12 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
-from bench import servers
+from bench import registry, servers
 from bench.api import Format, UserError
 from bench.api.errors import first_line
 from bench.api.signals import reads_trace
 from bench.cli.finding import Finding, State, free_memory
-from bench.servers.readings import Ability
+from bench.servers.readings import WORDS, Ability, tier
 from bench.store.usage import format_size
 
 if TYPE_CHECKING:
@@ -126,9 +126,7 @@ def _describe(lm: LanguageModel) -> Iterator[Finding]:
 
 def _describe_server(server: ServerModel, tasks: Sequence[str], methods: Sequence[str]) -> Iterator[Finding]:
     """Say what a server has, how its model can be read, and which methods run."""
-    from bench import registry
     from bench.servers.dialect import UNKNOWN
-    from bench.servers.readings import WORDS, tier
     from bench.signals.definition import definition
 
     dialect = server.dialect
@@ -212,7 +210,6 @@ def _describe_texts(lm: LanguageModel) -> Iterator[Finding]:
 
 def _check_task(lm: LanguageModel, name: str) -> Finding:
     """Return whether the model can answer a task: letters of one token, and no trace before them."""
-    from bench import registry
     from bench.api.protocol import FIXED
     from bench.prompts.shards import PromptTokeniser
 

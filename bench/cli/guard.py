@@ -9,7 +9,7 @@ import typer
 
 from bench.api import UserError
 from bench.cli.options import options_from
-from bench.cli.printing import OutFormat
+from bench.cli.printing import OutFormat, announcer, print_analyses, print_notes
 from bench.report.selection import GuardRequest
 
 
@@ -37,7 +37,6 @@ def guard(
 
     Example: bench guard --risk 0.1 --method ccps
     """
-    from bench.cli.printing import announcer, print_analyses, print_notes
     from bench.report.guard import build_analysis
     from bench.report.guard.compute import compute_guards
     from bench.report.guard.verdict import format_share, why_failed

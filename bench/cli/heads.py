@@ -14,6 +14,8 @@ from bench.api import UserError
 from bench.cli import verbosity
 from bench.cli.commands import AsJson, Commands
 from bench.cli.options import options_from
+from bench.cli.printing import print_fields, print_json, print_line, print_notes
+from bench.progress import visible_json
 from bench.run.config import HeadSetting
 
 app = Commands(
@@ -50,8 +52,6 @@ def score(
 
     Example: bench score --model tiny --head heads/lts questions.jsonl
     """
-    from bench.cli.printing import print_notes
-    from bench.progress import visible_json
     from bench.run.scorers.score_file import score as score_questions
 
     inputs = [path for path in (questions, answers) if path is not None]
@@ -74,7 +74,6 @@ def score(
 @app.command()
 def show(folder: Folder, *, as_json: AsJson = False) -> None:
     """Show a head's card: its model, method, constants, what it learned from, and its test numbers."""
-    from bench.cli.printing import print_fields, print_json
     from bench.run.scorers.card import read_card
 
     card = asdict(read_card(folder))
@@ -124,7 +123,6 @@ def check(
 
     Example: bench head check heads/lts --dtype bfloat16
     """
-    from bench.cli.printing import print_json, print_line
     from bench.run.scorers import checking
 
     report = checking.check(folder, setting, verbosity.progress(), tolerance=tolerance, state_tolerance=state_tolerance)
@@ -153,7 +151,6 @@ def export(
 
     Example: bench head export heads/pik exported
     """
-    from bench.cli.printing import print_fields, print_json
     from bench.run.scorers.exporting import export as export_head
 
     (print_json if as_json else print_fields)(export_head(folder, out, replace(setting, device="cpu")))

@@ -211,7 +211,7 @@ IN_FOLDER = {"CONFBENCH_DATA": ["FolderSource.data_dir"]}
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 METHODS, TASKS = registry.built_in()
-USED = {"bench.store.usage.list_usage": [USE]}
+USED = {"bench.cli.cache.list_usage": [USE]}
 RUN = {
     "bench.run.seeds.run": RunReport(["read it"], [RESULT], [Path("a.json")], [Path("a-head")], NOTES),
     "bench.report.style.read": None,
