@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from bench.api import Followup, Samples, Signal
+from bench.model import token_accounting as accounting
+from bench.model.continuation_specs import UserTurn
 from bench.model.cost import StageTokens
 from bench.model.prefix_tree import PrefixTree
+from bench.model.trace_decoder import STAGE, Traces
+from bench.prompts.front_coding import Ids
 from bench.results.row import ResultRow
 from bench.signals.definition import continuations_of, pass_definitions, read_from_model
 from bench.signals.followup import FollowupDefinition
+from bench.signals.reader import Reader
 from bench.signals.samples import sampled_ids
-
-if TYPE_CHECKING:
-    from bench.model.continuation_specs import UserTurn
-    from bench.model.token_accounting import CountingModel, InputWithGenerations
-    from bench.prompts.front_coding import Ids
-    from bench.signals.reader import Reader
-    from bench.signals.split_data import SplitData
+from bench.signals.split_data import SplitData
 
 _ADAPTED = "adapter_predictions"
 """Stage that reads questions through a method's adapter; it shares no prefixes with stages of the frozen model."""
@@ -79,10 +77,8 @@ class TokensAlone:
 
 def compute_costs(data_by_split: Sequence[SplitData], reader: Reader) -> dict[str, StageTokens]:
     """Return stage of reading -> tokens with an empty store: positions fed to the model, and the fewest possible."""
-    from bench.model.token_accounting import STAGES
-
     count = count_tokens(data_by_split, reader)
-    stages = (stage for stage in (*STAGES, _ADAPTED) if count.fed[stage] or count.floors[stage])
+    stages = (stage for stage in (*accounting.STAGES, _ADAPTED) if count.fed[stage] or count.floors[stage])
     return {stage: StageTokens(count.fed[stage], count.fed[stage], count.floors[stage]) for stage in stages}
 
 
@@ -123,57 +119,50 @@ def count_tokens(data_by_split: Sequence[SplitData], reader: Reader) -> TokenCou
     the texts. It depends neither on the forward passes that were really made, nor on padding, nor on batches that were
     halved for lack of memory.
     """
-    from bench.model.token_accounting import STAGES, CountingExtractor, CountingModel, CountingSession
-
     manifests = [entry.manifest for split_data in data_by_split for shard in split_data.bundles for entry in shard]
     sizes = (m["bytes_per_token"] for m in manifests)
     bytes_per_token = max(sizes, default=0)
     # nothing computed with an adapter can be reused without it: a session and a tree for each
-    sessions = {False: CountingSession(bytes_per_token), True: CountingSession(bytes_per_token)}
+    sessions = {adapted: accounting.CountingSession(bytes_per_token) for adapted in (False, True)}
     trees = {False: PrefixTree(), True: PrefixTree()}
     count = TokenCount()
     for split_data in data_by_split:
         adapted = split_data.adapter is not None
         packed = all(entry.manifest["packed"] for shard in split_data.bundles for entry in shard)
-        lm = CountingModel(sessions[adapted], reader.lm.devices, reader.lm.dtype, packed=packed)
+        lm = accounting.CountingModel(sessions[adapted], reader.lm.devices, reader.lm.dtype, packed=packed)
         specs, stage = pass_definitions(split_data.signals), _ADAPTED if adapted else None
         if split_data.generated and not adapted:
             _count_traces(split_data, reader, lm, count, trees[False])
-        extractor = CountingExtractor(lm, reader.prompt_settings(split_data), specs, stage)
+        extractor = accounting.CountingExtractor(lm, reader.prompt_settings(split_data), specs, stage)
         for items in _model_inputs(split_data, reader):
             count.fed += Counter({name: cost.forward_tokens for name, cost in extractor.extract(items).costs.items()})
-        for name in (*STAGES, _ADAPTED):
+        for name in (*accounting.STAGES, _ADAPTED):
             count.floors[name] += sum(map(trees[adapted].add, extractor.sequences[name]))
         count.written |= extractor.written
     return count
 
 
 def _count_traces(
-    split_data: SplitData, reader: Reader, lm: CountingModel, count: TokenCount, tree: PrefixTree
+    split_data: SplitData, reader: Reader, lm: accounting.CountingModel, count: TokenCount, tree: PrefixTree
 ) -> None:
     """Add to `count` the tokens of the reasoning traces that the split's requested signals need."""
-    from bench.model.token_accounting import CountingTraceDecoder
-    from bench.model.trace_decoder import STAGE, Traces
-
     thinking, settings = reader.prompts.thinking, reader.prompt_settings(split_data)
     assert thinking is not None  # noqa: S101  # as traces were generated
     texts = {sampling: iter(questions) for sampling, questions in split_data.generated.items()}
     for piece in reader.trace_pieces(split_data, split_data.requested):
-        decoder = CountingTraceDecoder(lm, settings, thinking, Traces(piece.sampling))
+        decoder = accounting.CountingTraceDecoder(lm, settings, thinking, Traces(piece.sampling))
         decoder.texts = {item.id: next(texts[piece.sampling]) for item in piece.items}
         count.fed[STAGE] += sum(cost.forward_tokens for cost in decoder.extract(piece.items).costs.values())
         count.floors[STAGE] += sum(map(tree.add, decoder.sequences))
         count.written |= decoder.written
 
 
-def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[InputWithGenerations]]:
+def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[accounting.InputWithGenerations]]:
     """Yield, for each shard, the model inputs of its questions, with the texts that the model generates for them.
 
     Two kinds of answers count as fed instead of generated: answers that came with the questions, and answers that are
     read again through an adapter.
     """
-    from bench.model.token_accounting import InputWithGenerations
-
     split, continuations = reader.stored(split_data), continuations_of(split_data.signals)
     generated = split_data.shards[0].given is None and split_data.adapter is None
     texts: dict[UserTurn | Samples, Iterator[Sequence[Ids]]] = {
@@ -193,5 +182,5 @@ def _model_inputs(split_data: SplitData, reader: Reader) -> Iterator[list[InputW
             provided = (
                 {} if shard.samples is None else {sampling: written[sampling] for sampling in continuations.samples}
             )
-            items.append(InputWithGenerations(**vars(item) | {"samples": provided, "written": written}))
+            items.append(accounting.InputWithGenerations(**vars(item) | {"samples": provided, "written": written}))
         yield items

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +20,10 @@ from bench.data.loading import Loader
 from bench.metrics import METRICS
 from bench.metrics.calibration import signed_root
 from bench.metrics.validation import average_ranks, normalised_ranks
+from bench.model.language_model import LanguageModel
 from bench.progress import Progress
 from bench.prompts.front_coding import Ids
+from bench.prompts.prompt_settings import PromptSettings
 from bench.run.config import RunConfig
 from bench.run.inputs import Inputs
 from bench.run.pipeline import OpenRun, open_run
@@ -29,6 +31,7 @@ from bench.run.predicting import Prediction, Predictor
 from bench.run.preparation import find_infeasible
 from bench.signals.batch_builder import BatchBuilder
 from bench.signals.definition import definition, read_from_model
+from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.stats.comparison import compare
 from bench.stats.guard import grid, guard, held_out_mask, p_value
@@ -36,11 +39,6 @@ from bench.stats.influence import influence
 from bench.stats.intervals import MIN_RARER, TINY, Sampling, quantile
 from bench.stats.settings import Settings
 from bench.stats.strata import strata_of
-
-if TYPE_CHECKING:
-    from bench.model.language_model import LanguageModel
-    from bench.prompts.prompt_settings import PromptSettings
-    from bench.signals.reader import Reader
 
 READ: Mapping[str, Signal] = {
     "letters": ChoiceLogits(), "right answers": TokenScores(Of.GOLD), "answers": TokenScores(), "samples": Samples(),

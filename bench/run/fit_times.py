@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,11 +34,9 @@ from bench.api import (
 )
 from bench.api.early_stopping import POINTS, EarlyStopping
 from bench.api.errors import first_line
+from bench.api.protocol import Protocol
 from bench.model.devices import device_kind
 from bench.signals.synthetic import make_batch
-
-if TYPE_CHECKING:
-    from bench.api.protocol import Protocol
 
 _ROWS, _MORE_ROWS = 40, 96
 """Training rows of the smaller and of the larger timed fit; both exceed the usual batch size of training, 32."""

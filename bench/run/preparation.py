@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from bench.api import Format, Split, Task, UserError
 from bench.api.errors import AbsentError, plugin_errors
@@ -18,6 +17,7 @@ from bench.data.splits import TaskSplit
 from bench.engine import engines
 from bench.engine.trainings import Trainings
 from bench.grading.judges import open_judge
+from bench.model.language_model import LanguageModel, LoadOptions
 from bench.progress import Progress
 from bench.results import files
 from bench.run.config import RunConfig
@@ -31,9 +31,6 @@ from bench.signals.reader import Reader
 from bench.signals.served_answers import ServedAnswers
 from bench.signals.split_data import SplitData, exemplar_notes
 from bench.store.disk_cache import Store
-
-if TYPE_CHECKING:
-    from bench.model.language_model import LanguageModel
 
 Reasons = Mapping[tuple[str, TaskSplit], str]
 """(name of a method, test split) -> why the method can't run there."""
@@ -106,7 +103,6 @@ def open_resources(
         UserError: model, task, judge or folder is invalid.
     """
     from bench.model.devices import default_budget
-    from bench.model.language_model import LoadOptions
     from bench.model.server_model import ServerModel, open_model
     from bench.model.specs import is_url, resolve
     from bench.run.scorers.reference_questions import DEPTHS

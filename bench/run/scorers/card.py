@@ -11,20 +11,18 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from bench.api import UserError
+from bench.model.language_model import LanguageModel
 from bench.model.specs import NAME, model_label
 from bench.results.row import Count, LabelsSeen, Share
 from bench.store.decoding import decode_record, parse_json
 from bench.store.disk_cache import DIGEST, digest_file, with_digest
 from bench.store.files import named_errors, write_json
 from bench.store.locks import folder_lock
-
-if TYPE_CHECKING:
-    from bench.model.language_model import LanguageModel
 
 FORMAT = 1
 """Version of the file format of heads; raised whenever their files or fields change."""
