@@ -5,7 +5,7 @@ The Python function that does the same as the command, e.g. `bench.run()`, takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from enum import StrEnum
 from numbers import Integral, Real
@@ -58,27 +58,15 @@ def words_of(options: object, without: Collection[str] = ()) -> list[str]:
         without: names of fields to leave out.
     """
     words: list[str] = []
-    for field, hint in _fields_with_hints(type(options)):
-        value, spec = getattr(options, field.name), _Field(field, hint)
-        if field.name not in without and value != field.default:
-            values = (spec.by.join(value),) if spec.by else value if spec.several else (value,)
-            words += [spec.option] if value is True else [word for item in values for word in (spec.option, str(item))]
+    for option in options_of(type(options)):
+        value, flag = getattr(options, option.name), option.flag
+        if option.name not in without and value != option.default:
+            values = (option.by.join(value),) if option.by else value if option.several else (value,)
+            words += [flag] if value is True else [word for item in values for word in (flag, str(item))]
     return words
 
 
 # --- options as keyword arguments -------------------------------------------------------------------------------------
-
-
-def option_of(name: str, marks: Sequence[object], *, several: bool) -> str:
-    """Return the option on the command line for a field, e.g. `--data-dir` for `data_dir`.
-
-    Args:
-        name: name of the field.
-        marks: annotations of the field; if one is an `OptionName`, it gives the option's name.
-        several: whether the field takes several values; then a final "s" of its name is dropped.
-    """
-    flag = next((mark.name for mark in marks if isinstance(mark, OptionName)), None)
-    return flag or "--" + (name.removesuffix("s") if several else name).replace("_", "-")
 
 
 def from_keywords(cls: Callable[..., T], keywords: Mapping[str, object], caller: str) -> T:
@@ -95,8 +83,8 @@ def from_keywords(cls: Callable[..., T], keywords: Mapping[str, object], caller:
     Raises:
         UserError: a name is unknown, repeated or missing, or a value has the wrong type.
     """
-    specs = {field.name: _Field(field, hint) for field, hint in _fields_with_hints(cls)}
-    names = {name: name for name in specs} | {field.keyword: name for name, field in specs.items()}
+    specs = {option.name: option for option in options_of(cls)}
+    names = {name: name for name in specs} | {option.keyword: name for name, option in specs.items()}
     values: dict[str, Any] = {}
     for keyword, value in keywords.items():
         name = names.get(keyword)
@@ -106,31 +94,42 @@ def from_keywords(cls: Callable[..., T], keywords: Mapping[str, object], caller:
         if name in values:
             raise UserError(f"{caller}: {keyword} was given twice, also as {name}; leave out one of them")
         values[name] = specs[name].value(value, f"{caller}, {keyword}")
-    missing = [name for name, field in specs.items() if field.is_required and values.get(name) in {None, "", ()}]
+    missing = [name for name, option in specs.items() if option.is_required and values.get(name) in {None, "", ()}]
     if missing:
         raise UserError(f"{caller}: expected {missing[0]}, got none; give {missing[0]}=...")
     return cls(**values)
 
 
-def _fields_with_hints(cls: Any) -> Iterator[tuple[Field[Any], Any]]:
-    hints = get_type_hints(cls, include_extras=True)
-    return ((field, hints[field.name]) for field in fields(cls))
+def options_of(cls: Any) -> Iterator[Option]:
+    """Yield the fields of a dataclass as options, in order, each below the last heading."""
+    hints, heading = get_type_hints(cls, include_extras=True), None
+    for field in fields(cls):
+        option = Option(field, hints[field.name])
+        option.heading = heading = option.heading or heading
+        yield option
 
 
-class _Field:
-    """A field of a dataclass of options, with its type and the name of its command-line option."""
+class Option:
+    """A field of a dataclass of options: its type, and its option on the command line."""
 
     def __init__(self, field: Field[Any], hint: Any) -> None:
         annotated, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         kinds = get_args(annotated) if get_origin(annotated) in {Union, UnionType} else (annotated,)
-        self.kind = next(kind for kind in kinds if kind is not NoneType)
-        self.several = get_origin(self.kind) is tuple
+        kind = next(kind for kind in kinds if kind is not NoneType)
+        self.name, self.default = field.name, field.default
+        self.several = get_origin(kind) is tuple
+        self.kind = get_args(kind)[0] if self.several else kind
+        """Type of the field, without None; for a tuple, the type of its elements."""
         self.may_be_none = NoneType in kinds
+        self.heading = next((mark.text for mark in marks if isinstance(mark, Heading)), None)
         self.by = next((mark.by for mark in marks if isinstance(mark, Separated)), None)
         self.or_number = any(isinstance(mark, OrNumber) for mark in marks)
         self.is_required = field.default is MISSING and field.default_factory is MISSING
-        self.option = option_of(field.name, marks, several=self.several)
-        self.keyword = self.option.removeprefix("--").replace("-", "_")
+        flag = next((mark.name for mark in marks if isinstance(mark, OptionName)), None)
+        singular = field.name.removesuffix("s") if self.several else field.name
+        self.flag = flag or "--" + singular.replace("_", "-")
+        """Name of the option on the command line, e.g. `--data-dir` for `data_dir`, `--task` for a tuple `tasks`."""
+        self.keyword = self.flag.removeprefix("--").replace("-", "_")
 
     def value(self, value: object, where: str) -> Any:
         """Convert a value to the type of this field.
@@ -146,12 +145,12 @@ class _Field:
             return _single(self.kind, value, where)
         if isinstance(value, Mapping | bytes):
             raise UserError(f"{where}: expected one or several values, got {value!r}")
-        kind, values = get_args(self.kind)[0], [value]
+        values = [value]
         if value is None or (isinstance(value, Iterable) and not isinstance(value, str | PathLike)):
             values = list(value or ())
         if self.by is not None:
             values = [piece.strip() for part in values for piece in str(_single(str, part, where)).split(self.by)]
-        return tuple(_single(kind, part, where) for part in values if part != "")
+        return tuple(_single(self.kind, part, where) for part in values if part != "")
 
 
 _WORDS: Mapping[type, str] = {

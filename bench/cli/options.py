@@ -7,18 +7,17 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import GenericAlias
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
 from bench import registry
 from bench.api.hyperparameters import field_docstrings
-from bench.api.options import Heading, Separated, option_of
+from bench.api.options import Option, options_of
 from bench.api.protocol import PRESETS
 
 T = TypeVar("T")
@@ -128,15 +127,16 @@ def options_from(
         each: name of an integer field whose option takes several values. The command's first argument is then a tuple
             with one object of `cls` for each value.
     """
-    fields = [replace(field, each=field.name == each) for field in fields_of(cls) if field.name not in without]
+    options = {option.name: option for option in options_of(cls) if option.name not in without}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         other_parameters = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        parameters = [*(field.parameter() for field in fields), *other_parameters]
+        parameters = [_parameter(option, help_of(cls)[name], each=name == each) for name, option in options.items()]
+        parameters += other_parameters
 
         @functools.wraps(command)
         def called(**values: Any) -> None:
-            args = {field.name: field.value(values.pop(field.name)) for field in fields}
+            args = {name: _value(option, values.pop(name), each=name == each) for name, option in options.items()}
             command(cls(**args) if each is None else tuple(cls(**args | {each: one}) for one in args[each]), **values)
 
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -146,66 +146,41 @@ def options_from(
     return decorate
 
 
-@dataclass(frozen=True)
-class OptionField:
-    """A field of a dataclass, seen as a command-line option."""
+def _parameter(option: Option, text: str, *, each: bool) -> inspect.Parameter:
+    """Return an option as a function parameter with the annotations that typer reads; a tuple becomes a list.
 
-    name: str
-    type: Any
-    """Type of the field without the metadata of `Annotated`; for a tuple, the type of its elements."""
-    several: bool
-    default: Any
-    help: str
-    marks: tuple[object, ...]
-    heading: str | None
-    each: bool = False
-    """Whether the option takes several values, each of which makes one object of the dataclass."""
-
-    def parameter(self) -> inspect.Parameter:
-        """Return the option as a function parameter with the annotations that typer reads; a tuple becomes a list."""
-        hint = GenericAlias(list, str if self.each else self.type) if self.several or self.each else self.type
-        # also by the name that it has in Python
-        plural = [f"--{self.name}"] if self.several and self.option_name() == f"--{self.name[:-1]}" else []
-        option = typer.Option(
-            self.option_name(), *plural, help=self.help, rich_help_panel=self.heading,
-            autocompletion=BY_FIELD.get(self.name), metavar="INTEGERS" if self.each else None,
-        )  # fmt: skip
-        default = None if self.default == () else [str(self.default)] if self.each else self.default
-        if default is None:
-            hint |= None
-        return inspect.Parameter(
-            self.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, option],
-            default=inspect.Parameter.empty if default is dataclasses.MISSING else default,
-        )  # fmt: skip
-
-    def option_name(self) -> str:
-        """Return the name of the option on the command line, e.g. `--method`."""
-        return option_of(self.name, self.marks, several=self.several)
-
-    def value(self, given: Any) -> Any:
-        """Convert a value that typer parsed to the field's type; if `each`, return a tuple of such values."""
-        if self.each:  # distinct, in order
-            texts = split_list(given)
-            invalid = [text for text in texts if not re.fullmatch(r"[+-]?\d+", text, flags=re.ASCII)]
-            if invalid or not texts:
-                got = repr(invalid[0]) if invalid else "none"
-                raise typer.BadParameter(
-                    f"expected whole numbers separated by commas, got {got}", param_hint=f"'{self.option_name()}'"
-                )
-            return tuple(dict.fromkeys(map(int, texts)))
-        if not self.several or (given is None and self.default is None):
-            return given
-        separator = next((mark.by for mark in self.marks if isinstance(mark, Separated)), None)
-        return tuple(given or ()) if separator is None else split_list(given or (), separator)
+    Args:
+        option: the option.
+        text: its help.
+        each: whether it takes several values, each of which makes one object of the dataclass.
+    """
+    hint = GenericAlias(list, str if each else option.kind) if option.several or each else option.kind
+    # also by the name that it has in Python
+    plural = [f"--{option.name}"] if option.several and option.flag == f"--{option.name[:-1]}" else []
+    setting = typer.Option(
+        option.flag, *plural, help=text, rich_help_panel=option.heading,
+        autocompletion=BY_FIELD.get(option.name), metavar="INTEGERS" if each else None,
+    )  # fmt: skip
+    default = None if option.default == () else [str(option.default)] if each else option.default
+    if default is None:
+        hint |= None
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, setting],
+        default=inspect.Parameter.empty if default is dataclasses.MISSING else default,
+    )  # fmt: skip
 
 
-def fields_of(cls: Any) -> Iterator[OptionField]:
-    """Yield the fields of a dataclass, each as an `OptionField`, in order."""
-    heading = None
-    for field, hint in zip(dataclasses.fields(cls), get_type_hints(cls, include_extras=True).values(), strict=True):
-        plain, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        heading = next((mark.text for mark in marks if isinstance(mark, Heading)), heading)
-        values = next((each for each in (plain, *get_args(plain)) if get_origin(each) is tuple), None)
-        several = values is not None
-        kind = get_args(values)[0] if several else plain
-        yield OptionField(field.name, kind, several, field.default, help_of(cls)[field.name], tuple(marks), heading)
+def _value(option: Option, given: Any, *, each: bool) -> Any:
+    """Convert a value that typer parsed to the option's type; if `each`, return a tuple of such values."""
+    if each:  # distinct, in order
+        texts = split_list(given)
+        invalid = [text for text in texts if not re.fullmatch(r"[+-]?\d+", text, flags=re.ASCII)]
+        if invalid or not texts:
+            got = repr(invalid[0]) if invalid else "none"
+            raise typer.BadParameter(
+                f"expected whole numbers separated by commas, got {got}", param_hint=f"'{option.flag}'"
+            )
+        return tuple(dict.fromkeys(map(int, texts)))
+    if not option.several or (given is None and option.default is None):
+        return given
+    return tuple(given or ()) if option.by is None else split_list(given or (), option.by)

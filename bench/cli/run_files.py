@@ -13,14 +13,13 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import typer
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
-from bench.api.options import OrNumber
-from bench.cli.options import OptionField, fields_of
+from bench.api.options import Option, options_of
 from bench.model.specs import aliases, is_gguf
 from bench.run.config import RunConfig
 
@@ -44,11 +43,9 @@ _TYPE_NAMES: Mapping[type, str] = {
 Value = str | int | float | bool | list[str]
 
 
-def options() -> dict[str, OptionField]:
-    """Return the options that a run file may set: key in the file -> `OptionField`."""
-    return {
-        field.option_name().removeprefix("--"): field for field in fields_of(RunConfig) if field.name not in NO_OPTIONS
-    }
+def options() -> dict[str, Option]:
+    """Return the options that a run file may set: key in the file -> `Option`."""
+    return {option.flag.removeprefix("--"): option for option in options_of(RunConfig) if option.name not in NO_OPTIONS}
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -88,7 +85,7 @@ def read(path: Path) -> dict[str, Value]:
             raise UserError(f"run file {path}: unknown key {key!r}.{hint}")
         try:
             field, parsed = fields[key], _parse_value(fields[key], value)
-            is_path = _value_type(field) is Path  # relative to the file's folder
+            is_path = field.kind is Path  # relative to the file's folder
             is_path_value = is_path or (field.name in _NAME_OR_PATH and _PATH.fullmatch(str(parsed)) is not None)
             # `Path` would make a model's name of the folder `./name`, and fail at `~name` if no user has that name
             if isinstance(parsed, list) and is_path:
@@ -108,21 +105,15 @@ def _base_folder(path: Path) -> Path | None:
     return None if folder.absolute().resolve() == Path.cwd().resolve() else folder
 
 
-def _value_type(field: OptionField) -> type:
-    """Return the type of an option's value; for an option that takes a list, the type of the elements."""
-    kinds = [kind for kind in (field.type, *get_args(field.type)) if isinstance(kind, type) and kind in _TYPE_NAMES]
-    return kinds[0]
-
-
-def _parse_value(field: OptionField, value: Any) -> Value:
+def _parse_value(field: Option, value: Any) -> Value:
     """Convert a value of a run file to the form it has on the command line: a text, a list of texts, or a bool.
 
     Raises:
         ValueError: the value has the wrong type; the message names the expected type.
     """
-    kind = _value_type(field)
+    kind = field.kind
     allowed_types = {int, float} if kind is float else {str if kind is Path else kind}
-    allowed_types |= {int} if any(isinstance(mark, OrNumber) for mark in field.marks) else set()
+    allowed_types |= {int} if field.or_number else set()
     if field.name == "overrides" and isinstance(value, dict):
         return [f"{name}={text}" for name, text in _flatten(value)]
     if field.several or field.name == "seed":
@@ -199,10 +190,10 @@ def to_toml(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
     return _HEADER + tomli_w.dumps(table)
 
 
-def _toml_value(field: OptionField, value: Any, folder: Path | None) -> Any:
+def _toml_value(field: Option, value: Any, folder: Path | None) -> Any:
     if isinstance(value, tuple):
         return [_toml_value(field, item, folder) for item in value]
-    is_path_value = _value_type(field) is Path
+    is_path_value = field.kind is Path
     if field.name in _NAME_OR_PATH:  # a name wins, whatever lies there
         is_folder = field.name in _MODEL_FIELDS and value not in aliases() and (Path(value).is_dir() or is_gguf(value))
         is_path_value = is_folder or _PATH.fullmatch(value) is not None
