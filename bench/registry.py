@@ -118,15 +118,19 @@ class Registry(Generic[T]):
         """Return the entries of all plugins: first usable plugins sorted by name, then broken ones."""
         return (*(self._usable[name] for name in self.names()), *self._broken)
 
+    def find(self, name: str) -> type[T] | None:
+        """Return the plugin class that is registered under a name, spelt as `fold_name` takes it; None without one."""
+        entry = self._usable.get(fold_name(name))
+        return None if entry is None else entry.plugin
+
     def get(self, name: str) -> type[T]:
         """Return the plugin class that is registered under a name; the name may be spelt as `fold_name` takes it.
 
         Raises:
             UserError: the name is unknown, or its plugin is broken.
         """
-        entry = self._usable.get(fold_name(name))
-        if entry is not None and entry.plugin is not None:
-            return entry.plugin
+        if (plugin := self.find(name)) is not None:
+            return plugin
         word = self._kind.word
         for entry in self._broken:
             if entry.name == name:

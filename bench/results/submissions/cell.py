@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
-from bench.api import ConfidenceMethod, Task, UserError
+from bench.api import ConfidenceMethod, Task
 from bench.api.protocol import Protocol, with_fields
 from bench.registry import Registry
 from bench.results.files import base_of, recalibration_of
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
-
-DIGITS = 4
-"""Number of decimals to which confidences are rounded when two results are compared."""
 
 
 class SkippedCheck(str):
@@ -62,17 +54,6 @@ class SubmittedCell:
         values = zip(columns.subject, columns.correct.tolist(), columns.answer, columns.parsed.tolist(), strict=True)
         return dict(zip(columns.id, values, strict=True))
 
-    @property
-    def answers_digest(self) -> str:
-        """Digest of `answered`: questions with subjects, labels and answers."""
-        return hashlib.sha256(json.dumps(list(self.answered.items())).encode()).hexdigest()
-
-    @property
-    def confidences_digest(self) -> str:
-        """Digest of ids and confidences (or scores), rounded so that a copy with a little noise has the same digest."""
-        rounded = np.round(self.records.ranking_values, DIGITS) + 0.0
-        return hashlib.sha256(json.dumps(self.records.id).encode() + rounded.tobytes()).hexdigest()
-
 
 @dataclass(frozen=True)
 class BuiltIns:
@@ -83,15 +64,11 @@ class BuiltIns:
 
     def method(self, name: str) -> type[ConfidenceMethod] | None:
         """Return the class of a built-in method, whose name may include a recalibration; None if there is none."""
-        with suppress(UserError):
-            return self.methods.get(base_of(name))
-        return None
+        return self.methods.find(base_of(name))
 
     def task(self, name: str) -> type[Task] | None:
         """Return the class of the built-in task with this name; None if there is none."""
-        with suppress(UserError):
-            return self.tasks.get(name)
-        return None
+        return self.tasks.find(name)
 
 
 def is_stochastic(method: type[ConfidenceMethod]) -> bool:

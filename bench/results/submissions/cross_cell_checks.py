@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +15,11 @@ from bench.api import FloatArray
 from bench.results.files import RECALIBRATED
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
-from bench.results.submissions.cell import DIGITS, BuiltIns, Finding, SkippedCheck, SubmittedCell, is_stochastic
+from bench.results.submissions.cell import BuiltIns, Finding, SkippedCheck, SubmittedCell, is_stochastic
 from bench.results.transfer import LEAVE_OUT
 
+DIGITS = 4
+"""Number of decimals to which confidences are rounded when two results are compared."""
 MIN_DISTINCT = 3
 """Two results with equal confidences count as copies only if these, once rounded, have at least this many distinct
 values."""
@@ -32,15 +36,17 @@ class Trace:
     answers: str
     """Digest of question ids, subjects, labels and answers."""
     confidences: str | None
-    """Digest of question ids and confidences; None if fewer than MIN_DISTINCT rounded ones are distinct."""
+    """Digest of question ids and confidences or scores; None if fewer than MIN_DISTINCT rounded ones are distinct."""
 
 
 def trace(cell: SubmittedCell) -> Trace:
     """Summarise a result for the checks across results."""
-    is_distinctive = np.unique(np.round(cell.records.ranking_values, DIGITS)).size >= MIN_DISTINCT
+    answers = hashlib.sha256(json.dumps(list(cell.answered.items())).encode()).hexdigest()
+    rounded = np.round(cell.records.ranking_values, DIGITS) + 0.0  # a copy with a little noise has the same digest
+    confidences = hashlib.sha256(json.dumps(cell.records.id).encode() + rounded.tobytes()).hexdigest()
     return Trace(
-        cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, cell.answers_digest,
-        cell.confidences_digest if is_distinctive else None,
+        cell.path, replace(cell.row, per_subject={}, metrics={}), cell.base, answers,
+        confidences if np.unique(rounded).size >= MIN_DISTINCT else None,
     )  # fmt: skip
 
 
