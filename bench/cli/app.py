@@ -35,6 +35,7 @@ from bench.cli.printing import (
     print_memory,
     print_notes,
     print_sizes,
+    print_views,
     print_written,
 )
 from bench.cli.run import run
@@ -170,16 +171,11 @@ def table(
     ] = OutFormat.TERMINAL,
 ) -> None:
     """Print the comparison from result files."""
-    from bench.report.tables import formats
     from bench.report.tables.request import build_views
     from bench.results.cells import skipped_notes
 
     print_notes(skipped_notes(view.results, partial=view.partial))
-    sheet = build_views(view, cache_folder(), announcer())
-    if format_ is OutFormat.TERMINAL:
-        formats.print_terminal(sheet.grids, console())
-    else:
-        sys.stdout.write(formats.render(sheet, format_.value))
+    print_views(build_views(view, cache_folder(), announcer()), format_)
 
 
 @app.command(cls=GroupedHelp)

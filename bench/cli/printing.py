@@ -21,6 +21,7 @@ from bench.store.files import json_text
 
 if TYPE_CHECKING:
     from bench.report.analysis import Analysis
+    from bench.report.tables.grid import TableViews
 
 _WHOLE_FROM = 100
 """Ratio of two parameter counts from which on it is printed without decimals."""
@@ -143,15 +144,20 @@ def print_memory(records: Sequence[Mapping[str, Any]]) -> None:
 def print_analyses(analyses: Sequence[Analysis], out: Path | None, format_: OutFormat) -> None:
     """Print the tables of analyses; if `out` is given, also write their files there and print the files' names."""
     from bench.report.analysis import join_tables, write
-    from bench.report.tables import formats
 
     written = [] if out is None else write(analyses, out)
-    views = join_tables(analyses)
+    print_views(join_tables(analyses), format_)
+    print_written(written, format_)
+
+
+def print_views(views: TableViews, format_: OutFormat) -> None:
+    """Print tables in a format."""
+    from bench.report.tables import formats
+
     if format_ is OutFormat.TERMINAL:
         formats.print_terminal(views.grids, console())
     else:
         sys.stdout.write(formats.render(views, format_.value))
-    print_written(written, format_)
 
 
 def print_written(paths: Sequence[Path], format_: OutFormat = OutFormat.TERMINAL) -> None:
