@@ -209,17 +209,14 @@ def resolve(
     learners = bool(config.recalibrate) or any(method.trains() for method in methods.values())
     scores = any(method.output == "score" for method in methods.values())  # scaled on the validation split
     learn_on = {name: _learn_on(name, train_on, task_registry, learners=learners, scores=scores) for name in tests}
-    learned_on = {target.task for target in learn_on.values()}
-    if not learners:
-        learned_on &= set(task_registry.names()) if scores else set()
-    names = {*tests, *learned_on}
+    learned_on = {target.task for target in learn_on.values()} if learners or scores else set()
+    names = {*tests, *(learned_on & set(task_registry.names()))}
+    tasks = {name: task_registry.get(name) for name in sorted(names)}
     for test, target in learn_on.items():
         if target.split == "test" and target.task in tests:
             raise UserError(f"--train-on {target}: methods would learn the labels that {test} tests them on.")
         if target.split == "validation" and train_limit is not None and train_limit.validation is not None:
             raise UserError(f"--train-limit: expected N alone with --train-on {target}, got {train_limit}; give N.")
-    registered = {target.task for target in learn_on.values()} & set(task_registry.names())
-    tasks = {name: task_registry.get(name) for name in registered}
     reasons = [reason_untrainable(method, target, tasks) for method in methods.values() for target in learn_on.values()]
     if reasons and all(reasons):
         raise UserError(f"{', '.join(methods)}: nothing can be run, because {reasons[0]}.")
@@ -228,7 +225,7 @@ def resolve(
         preset=preset,
         protocol=protocol,
         methods=methods,
-        tasks={name: task_registry.get(name) for name in sorted(names)},
+        tasks=tasks,
         tests=tests,
         learn_on=learn_on,
         cache=config.cache or cache_folder(),
