@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from bench.api import Format, Split, Task, UserError
@@ -299,14 +299,7 @@ def _load_plan(
     """
     tests = resolved.test_splits
     selecting = frozenset() if resolved.protocol.kept_step is KeptStep.LAST else validation
-    validated = {  # pairs of a method and the validation split on which it is recalibrated or scaled
-        (name, target.validation)
-        for name, method in resolved.methods.items()
-        for target in resolved.learn_on.values()
-        if resolved.recalibrate or (method.output == "score" and target.validation in validation)
-    }
-    planned = RunPlan(resolved.methods, tests, resolved.learn_on, infeasible, validated, selecting)
-    steps = planned.steps()
+    steps = plan_of(resolved, infeasible, validation, selecting).steps()
     reads = [step.where for step in steps if isinstance(step, Read)]
     learned = {target.task: TaskSplit(target.task, target.split) for target in resolved.learn_on.values()}
     loader = Loader(tasks, tests, resolved.protocol, limit, resolved.release, resolved.train_limit, learned)
@@ -348,6 +341,26 @@ def _load_plan(
                 f" (--train-limit {resolved.train_limit})"
             )
     return _LoadedPlan(steps, loaded, selecting, infeasible, tuple(notes))
+
+
+def plan_of(
+    resolved: ResolvedRun, infeasible: Reasons, validation: Collection[TaskSplit], selecting: Collection[TaskSplit]
+) -> RunPlan:
+    """Return the plan of a run, by which methods are also recalibrated or scaled on validation splits.
+
+    Args:
+        resolved: the run with its names looked up.
+        infeasible: (name of a method, test split) -> why the method can't run there.
+        validation: validation splits on which scores can be scaled.
+        selecting: validation splits that choose training steps.
+    """
+    validated = {
+        (name, target.validation)
+        for name, method in resolved.methods.items()
+        for target in resolved.learn_on.values()
+        if resolved.recalibrate or (method.output == "score" and target.validation in validation)
+    }
+    return RunPlan(resolved.methods, resolved.test_splits, resolved.learn_on, infeasible, validated, selecting)
 
 
 def _format_mapping(about: Mapping[str, str]) -> str:

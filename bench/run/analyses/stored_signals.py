@@ -9,8 +9,7 @@ from bench.api import Signal, UserError
 from bench.data.splits import TaskSplit
 from bench.progress import Progress, format_duration
 from bench.run.analyses.request import TransferConfig, format_command
-from bench.run.plan import RunPlan
-from bench.run.preparation import PreparedRun, Resources
+from bench.run.preparation import PreparedRun, Resources, plan_of
 from bench.run.resolve import ResolvedRun
 from bench.signals.split_data import SplitData
 
@@ -34,17 +33,10 @@ def requested_signals(corpora: Sequence[CorpusRun], names: Collection[str]) -> S
     """Return split -> signals that the named methods read in this split, for all corpora together."""
     signals_by_split: Signals = {}
     for corpus in corpora:
-        resolved, loaded = corpus.resolved, corpus.prepared.data_by_split
-        methods = {name: method for name, method in resolved.methods.items() if name in names}
-        validated = {
-            (name, target.validation)
-            for name, method in methods.items()
-            for target in resolved.learn_on.values()
-            if method.output == "score" and target.validation in loaded
-        }
-        prepared, tests = corpus.prepared, resolved.test_splits
-        planned = RunPlan(methods, tests, resolved.learn_on, prepared.infeasible, validated, prepared.selecting)
-        signals = planned.signals()
+        prepared, loaded = corpus.prepared, corpus.prepared.data_by_split
+        methods = {name: method for name, method in corpus.resolved.methods.items() if name in names}
+        resolved = replace(corpus.resolved, methods=methods)
+        signals = plan_of(resolved, prepared.infeasible, loaded, prepared.selecting).signals()
         for where in signals.keys() & loaded.keys():
             signals_by_split[where] = signals_by_split.get(where, frozenset()) | signals[where]
     return signals_by_split
