@@ -84,6 +84,14 @@ def write_manifest(folder: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]
     return manifest
 
 
+def read_manifest(folder: Path) -> Mapping[str, Any]:
+    """Return the manifest of a folder, which is not verified; empty if it is unreadable."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return manifest if isinstance(manifest, dict) else {}
+    return {}
+
+
 def verify_folder(folder: Path, fields: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
     """Verify a folder against its manifest.
 
@@ -237,11 +245,7 @@ class Store:
 
     def manifests(self, kind: str) -> Iterator[Mapping[str, Any]]:
         """Yield the manifests of all entries of a kind. Entries are not verified; unreadable manifests are left out."""
-        for key in self.keys(kind):
-            with contextlib.suppress(OSError, ValueError, RecursionError):
-                manifest = json.loads((self._folder(kind, key) / MANIFEST).read_text(encoding="utf-8"))
-                if isinstance(manifest, dict):
-                    yield manifest
+        return filter(None, (read_manifest(self._folder(kind, key)) for key in self.keys(kind)))
 
     def put(self, kind: str, key: str, fields: Mapping[str, Any], write: Callable[[Path], None], **extra: Any) -> Entry:
         """Store an entry atomically and return it; an intact entry that another process stored first is kept instead.
@@ -258,7 +262,7 @@ class Store:
         """
         temporary = None
         try:
-            temporary = make_temporary_folder(self.root)
+            temporary = Path(tempfile.mkdtemp(prefix=_process_prefix(), dir=self.root))
             write(temporary)
             manifest = write_manifest(temporary, {"kind": kind, "key": key, "fields": dict(fields), **extra})
             folder = self._folder(kind, key)
@@ -288,19 +292,11 @@ class Store:
         return self.root / kind / key[:2] / key
 
 
-def make_temporary_folder(root: Path) -> Path:
-    """Make a temporary folder in the store; if this process is killed, a later run on this machine removes it.
-
-    Raises:
-        OSError: the folder can't be made.
-    """
-    return Path(tempfile.mkdtemp(prefix=_process_prefix(), dir=root))
-
-
 def _machine_prefix() -> str:
     """Return the beginning of the names that this machine gives to temporary folders."""
     return f"tmp-{machine_id()}-"
 
 
 def _process_prefix() -> str:
+    """Return that of this process; if it is killed, a later run on this machine removes its folders (`prepare`)."""
     return f"{_machine_prefix()}{os.getpid()}-"

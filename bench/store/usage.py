@@ -5,15 +5,13 @@ Example: `list_usage(cache_folder())` lists an entry of 40 MB: answers and signa
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench.store.disk_cache import MANIFEST
+from bench.store.disk_cache import read_manifest
 
 READINGS, FITS, ADAPTERS, MODELS, ESTIMATES = "readings", "fits", "adapters", "models", "estimates"
 SERVERS = "servers"
@@ -42,15 +40,10 @@ class UsageRow:
     entry."""
     model: str = ""
     """Label of the model; empty if unknown."""
-    split: str = ""
-    """Task and split, e.g. `mmlu-choice/test`; empty if unknown."""
+    corpus: str = ""
+    """Name of the entry's task, e.g. `mmlu-choice`; empty if unknown."""
     written: float = 0.0
     """Time of the last write, in seconds since 1970."""
-
-    @property
-    def corpus(self) -> str:
-        """Name of the entry's task, without the split."""
-        return self.split.rpartition("/")[0] or self.split
 
 
 def list_usage(root: Path) -> list[UsageRow]:
@@ -69,17 +62,15 @@ def list_usage(root: Path) -> list[UsageRow]:
         paths = [path for shard in shards for digits in _subfolders(shard) for path in _subfolders(digits)]
         for path in filter(lambda path: _ENTRY_NAME.fullmatch(path.name), paths):
             size, answers = _count_bytes(path)
-            manifest: Any = {}  # not verified; empty if unreadable
-            with suppress(OSError, ValueError, RecursionError):
-                manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-            fields = manifest if isinstance(manifest, dict) else {}
+            fields = read_manifest(path)
             model, split = (value if isinstance(value := fields.get(name), str) else "" for name in ("model", "split"))
             written = 0.0
             with suppress(OSError):
                 written = path.stat(follow_symlinks=False).st_mtime
             answers *= folder.name == READINGS
             store_kind = path.parents[1].relative_to(root).as_posix()
-            rows.append(UsageRow(folder.name, path, size, answers, store_kind, model, split, written))
+            corpus = split.rpartition("/")[0] or split
+            rows.append(UsageRow(folder.name, path, size, answers, store_kind, model, corpus, written))
     return rows
 
 
