@@ -202,9 +202,9 @@ def _lm_eval(row: Row, metric: str) -> LogRecord:
     value = row.values.get(metric)
     grade = bool(value) if value in (0, 1) else None
     judge = f"lm-eval {metric}" if filtered in (None, "none") else f"lm-eval {metric} ({filtered})"
-    record = LogRecord(names, texts, [], choices=_as_texts(_as_list(choices)), grade=grade, judge=judge)
+    record = LogRecord(names, texts, [], choices=list(map(str, _as_list(choices))), grade=grade, judge=judge)
     if isinstance(responses[0], list) and responses[0] and isinstance(responses[0][0], str):
-        record.outputs = _as_texts(responses[0])
+        record.outputs = list(map(str, responses[0]))
         final = next(iter(_as_list(row.values.get("filtered_resps"))), None)
         record.final = final if isinstance(final, str) and final != record.outputs[0] else None
     else:
@@ -221,7 +221,7 @@ def _lm_eval(row: Row, metric: str) -> LogRecord:
         record.outputs = [_option_text(row, record.option)]
         listed = _as_list(_get_nested(choices, "text") if isinstance(choices, dict) else choices)
         n = len(responses)
-        record.choices = _as_texts(listed) if len(listed) == n else [_option_text(row, i) for i in range(n)]
+        record.choices = list(map(str, listed)) if len(listed) == n else [_option_text(row, i) for i in range(n)]
         if metric != "acc":  # other metrics do not grade the most likely option
             record.grade = None
     return record
@@ -395,7 +395,7 @@ def _inspect(row: Row, scorer: str) -> LogRecord:
     texts = [question, *(value for value in _as_mapping(sample.get("metadata")).values() if isinstance(value, str))]
     record = LogRecord(
         [str(sample["id"])], list(filter(None, texts)), [text for _, text in outputs], trace=outputs[0][0],
-        choices=_as_texts(_as_list(sample.get("choices"))),
+        choices=list(map(str, _as_list(sample.get("choices")))),
     )  # fmt: skip
     first = _as_list(_get_nested(answers[0], "message", "content"))
     record.redacted = any(bool(_get_nested(part, "redacted")) for part in first)
@@ -440,10 +440,6 @@ def _as_mapping(value: Any) -> Mapping[str, Any]:
 
 def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
-
-
-def _as_texts(values: Sequence[Any]) -> list[str]:
-    return [str(value) for value in values]
 
 
 def _log_error(row: Row, expected: str) -> UserError:

@@ -214,7 +214,7 @@ def _file_of(card: DataCard, split: Split) -> str:
     return card.files.format(split=_source_split(card, split))
 
 
-def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead: str = "") -> Path:
+def hub_file(hub: str, file: str, revision: str | None, *, online: bool, instead: str = INSTEAD) -> Path:
     """Download a file of a data set from the Hub, or find it in the local cache; return its local path.
 
     Args:
@@ -242,7 +242,7 @@ def revision_of(path: Path) -> str:
     return path.parts[-path.parts[::-1].index("snapshots")]
 
 
-def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | None:
+def probe(hub: str, revision: str | None, instead: str = INSTEAD) -> DatasetInfo | None:
     """Request the metadata of a data set from the Hub, without retries; None where the Hub can't be reached.
 
     Raises:
@@ -262,7 +262,7 @@ def probe(hub: str, revision: str | None, instead: str = "") -> DatasetInfo | No
         return None
 
 
-def hub_error(hub: str, error: Exception, *, online: bool, requested: str, instead: str = "") -> UserError:
+def hub_error(hub: str, error: Exception, *, online: bool, requested: str, instead: str = INSTEAD) -> UserError:
     """Convert an exception about a data set on the Hub to an error message for the user.
 
     Args:
@@ -276,7 +276,6 @@ def hub_error(hub: str, error: Exception, *, online: bool, requested: str, inste
     import pyarrow as pa
     from huggingface_hub import errors
 
-    instead = instead or INSTEAD
     causes: list[BaseException] = []  # the exception chain
     cause: BaseException | None = error
     while cause is not None and cause not in causes:
