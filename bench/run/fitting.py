@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from bench.api.early_stopping import best_point, validation_loss
 from bench.api.errors import reason_of
 from bench.api.methods import outputs_of, refuse_one_class, validation_signals
 from bench.api.signals import leaks_label
+from bench.model.adapter import fingerprint
 from bench.model.devices import device_kind
+from bench.model.language_model import LanguageModel
 from bench.model.specs import label_of
 from bench.progress import DECISIONS, Progress
 from bench.results.row import LabelsSeen, Training, Tuning
@@ -33,9 +35,6 @@ from bench.store.disk_cache import Entry, Store, key_of
 from bench.store.files import write_json
 from bench.store.usage import ADAPTERS, FITS
 from bench.training.trainer import AdapterTrainer, DeferredTrainingError, Elsewhere, confidences, load_training_stage
-
-if TYPE_CHECKING:
-    from bench.model.language_model import LanguageModel
 
 Fresh = Callable[[], ConfidenceMethod]
 """Function that returns a new unfitted method with fixed constants."""
@@ -190,8 +189,6 @@ class Fitter:
 
     def _load_stored(self, name: str, fresh: Fresh, key: str) -> Fitted | None:
         """Return the stored fit with this key; None if it is missing, can't be loaded, or has lost its adapter."""
-        from bench.model.adapter import fingerprint
-
         entry = self.store.get(FITS, key)
         if entry is None:
             return None

@@ -178,7 +178,7 @@ def _run(config: RunConfig, work: OpenRun, progress: Progress, seeds: Sequence[i
         if too_long:
             prepared = prepare(resolved, resources, {**too_long, **reasons}, config.limit)
             forecast = Forecast(prepared, resolved, resources.grader)
-    heads = ScorerWriter(config.save_heads, config, resolved, reader, resources.tasks)
+    heads = ScorerWriter(config, resolved, reader, resources.tasks)
     notes = [*prepared.notes, *left_out, *reader.lm.notes, *(reader.store.notes if config.dry_run else ())]
     report = RunReport([*forecast.lines(), *heads.plan()], notes=[*resolved.notes, *notes])
     model = reader.lm.label if resolved.model.is_server else config.model  # a URL may have a password
@@ -212,7 +212,7 @@ def _run(config: RunConfig, work: OpenRun, progress: Progress, seeds: Sequence[i
     fitter = Fitter(resolved, reader.lm, reader.store, batches, progress, config.seed, resources.trainings)
     predictor = Predictor(resolved, prepared.infeasible, batches, progress)
     done = StepResults(resolved, prepared.selecting, prepared.data_by_split)
-    recalibration = Recalibration(resolved, done, fitter, predictor, rows)
+    recalibration = Recalibration(done, fitter, predictor, rows)
 
     ahead = {step: seconds for step, seconds in forecast.times.items() if not isinstance(seconds, str)}
     expected = spent = 0.0  # seconds of what was read, without the first split, with which the model is loaded

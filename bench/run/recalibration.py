@@ -21,7 +21,6 @@ from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
 from bench.run.plan import uses_trained_adapter
 from bench.run.predicting import Predictor, reason_unscalable
-from bench.run.resolve import ResolvedRun
 from bench.run.rows import RowBuilder, ScoredRow
 
 
@@ -29,7 +28,6 @@ from bench.run.rows import RowBuilder, ScoredRow
 class Recalibration:
     """Builds, for each cell of a run, one more cell per recalibrator (e.g. isotonic), with recalibrated confidences."""
 
-    resolved: ResolvedRun
     made: StepResults
     fitter: Fitter
     predictor: Predictor
@@ -43,12 +41,12 @@ class Recalibration:
             inputs: splits and fitted method of this cell.
         """
         row, confidence = scored.row, scored.confidence
-        if confidence is None or not self.resolved.recalibrate:
+        if confidence is None or not self.made.resolved.recalibrate:
             return
         validated = capture(self._validation_confidence, row.method, inputs)
         notes = tuple(note for note in row.notes if note not in inputs.complaints)
         # also for an untrained method
-        row = replace(row, notes=notes, config={**row.config, **self.resolved.labels_of(row.task)})
+        row = replace(row, notes=notes, config={**row.config, **self.made.resolved.labels_of(row.task)})
 
         def version(new: ResultRow, kind: str, sure: FloatArray, correct: BoolArray, alone: TokensAlone) -> ScoredRow:
             recalibrated, usable = confidence.copy(), inputs.predicted.usable
@@ -60,7 +58,7 @@ class Recalibration:
             )
             return replace(cell, recalibrator=fitted, scale=scored.scale)
 
-        for kind in self.resolved.recalibrate:
+        for kind in self.made.resolved.recalibrate:
             new = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
             cell = validated if isinstance(validated, BaseException) else capture(version, new, kind, *validated)
             if isinstance(cell, BaseException):
@@ -104,7 +102,7 @@ class Recalibration:
             return chosen_out_of_fold(np.concatenate(curves), correct, seed)
         if fitted is not None and fitted.curve is not None:
             return chosen_out_of_fold(fitted.curve, correct, seed)
-        if self.resolved.methods[name].output == "score":
+        if self.made.resolved.methods[name].output == "score":
             reason = reason_unscalable(correct)
             if reason is not None:
                 raise UserError(f"{reason}: its scores have no scale that could be recalibrated")
@@ -114,15 +112,15 @@ class Recalibration:
             )
         if learned is None or learned.where != split_data.where:
             return self.predictor.confidences(name, validation).confidence[split_data.usable]
-        if uses_trained_adapter(self.resolved.methods[name]):
+        if uses_trained_adapter(self.made.resolved.methods[name]):
             raise UserError(
                 "it learned on the validation split through an adapter, so that there is nothing to recalibrate it on;"
                 " let it learn elsewhere with --train-on"
             )
-        reads, seed = self.resolved.methods[name].reads(), derived_seed(seed, name, str(split_data.where))
+        reads, seed = self.made.resolved.methods[name].reads(), derived_seed(seed, name, str(split_data.where))
 
         def refitted(batch: Batch) -> ConfidenceMethod:
-            method = self.resolved.new_method(name)
+            method = self.made.resolved.new_method(name)
             refuse_one_class(method, labels_of(batch), split_data.where.split)
             return method.fit(batch, self.fitter.context(name, split_data, None, seed))
 

@@ -219,7 +219,7 @@ class _Matrix:
         shares = tuple(share for fold in folds for share in fold.shares(self.config.leave_out()))
         selected = self._say_costs(selected, adapter_methods, folds)
         reader.active_engine.rest()
-        scorer_writer = ScorerWriter(None, self.config.run_config(), self.work.resolved, reader, resources.tasks)
+        scorer_writer = ScorerWriter(self.config.run_config(), self.work.resolved, reader, resources.tasks)
         writer = CellWriter(self.config.out, self.work.resolved.protocol.letters, RunReport([]), scorer_writer)
         for kind in ("", *self.config.leave_out()):
             self._compute_cells(kind, selected, folds, writer)

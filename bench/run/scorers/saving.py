@@ -65,8 +65,6 @@ class _TestParts:
 class ScorerWriter:
     """Writes the heads (fitted methods on disk) of a run."""
 
-    folder: Path | None
-    """Folder below which all heads are written; None if no heads are requested."""
     config: RunConfig
     resolved: ResolvedRun
     reader: Reader
@@ -78,9 +76,9 @@ class ScorerWriter:
 
     def plan(self) -> list[str]:
         """Return lines about heads for the plan of a run: their folder, and the methods that can't have a head."""
-        if self.folder is None:
+        if self.config.save_heads is None:
             return []
-        lines = [f"heads: one for each cell that ends ok, below {self.folder}"]
+        lines = [f"heads: one for each cell that ends ok, below {self.config.save_heads}"]
         for name, method in self.resolved.methods.items():
             try:
                 plain_constants(method)
@@ -96,9 +94,9 @@ class ScorerWriter:
             scored: the row with its confidences.
             inputs: splits and fitted method of the cell.
         """
-        if self.folder is None or row.status != "ok":
+        if self.config.save_heads is None or row.status != "ok":
             return []
-        path = files.path_of(row, self.folder).with_suffix("")
+        path = files.path_of(row, self.config.save_heads).with_suffix("")
         error = capture(self._save, path, row, scored, inputs)
         if isinstance(error, BaseException):
             why = f"can't be written ({error.strerror or error})" if isinstance(error, OSError) else reason_of(error)
@@ -121,10 +119,10 @@ class ScorerWriter:
         shared = self._tests[test.where]
         if isinstance(shared, BaseException):
             raise shared
-        if scored.confidence is None or self.folder is None:
+        if scored.confidence is None or self.config.save_heads is None:
             raise ValueError("a cell that is ok has confidences")
         references = replace(shared.questions, confidence=scored.confidence[shared.rows])
-        name, words = path.relative_to(self.folder).as_posix(), asdict(shared.words)
+        name, words = path.relative_to(self.config.save_heads).as_posix(), asdict(shared.words)
         old = capture(read_card, path) if path.exists() else None
 
         def fill(folder: Path) -> None:

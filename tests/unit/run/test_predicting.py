@@ -237,8 +237,8 @@ def test_score_that_is_not_finite_names_its_question() -> None:
 def test_recalibration_scales_without_the_answer() -> None:
     labels, method = np.arange(30) % 3 == 0, Far()
     seeded: Any = SimpleNamespace(seed=4)
-    resolved: Any = SimpleNamespace(methods={"half": method})
-    recalibration = Recalibration(resolved, UNUSED, seeded, predictor(method), UNUSED)
+    made: Any = SimpleNamespace(resolved=SimpleNamespace(methods={"half": method}))
+    recalibration = Recalibration(made, seeded, predictor(method), UNUSED)
     confidence = recalibration._predict_validation("half", Inputs(held(*labels.tolist())))
     score, fold = -1e300 * (np.arange(30) % 10), stratified_folds(labels, seed=4)
     for k in range(5):
@@ -253,9 +253,9 @@ def test_recalibration_that_fails_has_no_number() -> None:
         raise UserError("rivers has no validation split")
 
     row = result_row("half", task="rivers", metrics={"brier": 0.2}, per_subject={"bells": {"brier": 0.2}})
-    resolved: Any = SimpleNamespace(recalibrate=("platt",), labels_of=lambda task: {"train_on": f"beside {task}"})
-    failing: Any = SimpleNamespace(inputs=inputs)
-    recalibration = Recalibration(resolved, failing, UNUSED, UNUSED, UNUSED)
+    resolved = SimpleNamespace(recalibrate=("platt",), labels_of=lambda task: {"train_on": f"beside {task}"})
+    failing: Any = SimpleNamespace(resolved=resolved, inputs=inputs)
+    recalibration = Recalibration(failing, UNUSED, UNUSED, UNUSED)
     scored = ScoredRow(row, confidence=np.full(2, 0.5))
     (version,) = (cell.row for cell in recalibration.versions(scored, Inputs(split_data("x", "y"))))
     assert (version.method, version.status, version.metrics, version.per_subject) == ("half+platt", "failed", {}, {})

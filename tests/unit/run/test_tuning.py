@@ -244,7 +244,7 @@ def test_recalibrators_see_choices_of_the_other_folds() -> None:
         confidences=lambda _name, given: SimpleNamespace(confidence=sure * (given.fitted is fits[1]))
     )
     seeded: Any = SimpleNamespace(seed=3)
-    recalibration = Recalibration(unused, unused, seeded, predictor, unused)
+    recalibration = Recalibration(unused, seeded, predictor, unused)
     found = recalibration._predict_validation("m", Inputs(split_data, split_data, split_data, fitted))
 
     fold, whole = stratified_folds(labels, seed=3), [curves[0], sure[usable][None], curves[2]]
