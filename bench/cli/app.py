@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from bench.api import UserError
-from bench.cli import analyze, cache, heads, new, reproduce
+from bench.cli import analyze, cache, describe, heads, new, parameter_counts, reproduce
 from bench.cli.audit import audit
 from bench.cli.commands import AsJson, Commands, root
 from bench.cli.doctor import doctor
@@ -82,8 +82,6 @@ def list_(
 
     If all kinds are listed in a pipe, each line begins with its kind.
     """
-    from bench.cli import describe
-
     records = {each: describe.list_records(each, plugin or ()) for each in ([kind] if kind else describe.KINDS)}
     if as_json:
         print_json(records[kind] if kind else records)
@@ -118,8 +116,6 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a method and its constants, a task's card or prompt, a model, or the protocol."""
-    from bench.cli import describe
-
     if (name is None) == (task_file is None):
         raise UserError("bench show: expected a name (see: bench list) or --task-file FILE, and one of them only")
     if example is not None:
@@ -148,8 +144,6 @@ def params(
     as_json: AsJson = False,
 ) -> None:
     """Count trained parameters, beside the paper's numbers."""
-    from bench.cli import parameter_counts
-
     records = (parameter_counts.memory_records if memory else parameter_counts.parameter_records)(
         split_list(model), plugin or ()
     )
