@@ -12,7 +12,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -151,7 +150,7 @@ def measure_fit(
         widths: sizes of the model.
         protocol: protocol of the run.
     """
-    plain = _built_in().get(method.name)
+    plain = registry.built_in()[0].find(method.name)
     if plain is None or plain.__module__ != type(method).__module__:
         return "its own code decides it"  # plugin code is not timed for a plan
     params = method.params()
@@ -172,12 +171,6 @@ def measure_fit(
 
 _KNOWN: dict[tuple[object, ...], FitTime] = {}
 """Cache for further seeds and runs of this process: arguments of `measure_fit` -> time of the fit."""
-
-
-@cache
-def _built_in() -> dict[str, type[ConfidenceMethod]]:
-    methods, _ = registry.built_in()
-    return {name: methods.get(name) for name in methods.names()}
 
 
 class _CountingHead(OutputHead):

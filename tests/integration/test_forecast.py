@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench import registry
 from bench.api import Batch, ConfidenceMethod, Context, FloatArray, Format, Needs, QueryLogits
 from bench.api.early_stopping import EarlyStopping
 from bench.api.protocol import Protocol
@@ -176,7 +177,8 @@ class Stepwise(ConfidenceMethod):
 
 def test_fit_times_are_told_by_rows_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     put_in(monkeypatch, lambda: Stepwise.seconds)
-    monkeypatch.setattr(fit_times, "_built_in", lambda: {"stepwise": Stepwise})
+    known = SimpleNamespace(find={"stepwise": Stepwise}.get)
+    monkeypatch.setattr(registry, "built_in", lambda: (known, None))
     widths = fit_times.Widths(16, 64, "cpu", torch.float32)
     found = fit_times.measure_fit(Stepwise(), Format.CHOICE, (1.0, 1.0), widths, Protocol())
     assert isinstance(found, fit_times.FitTime)
@@ -194,7 +196,8 @@ def test_fit_times_forget_one_slow_sample(monkeypatch: pytest.MonkeyPatch) -> No
             return super().fit(train, ctx)
 
     put_in(monkeypatch, lambda: Stepwise.seconds)
-    monkeypatch.setattr(fit_times, "_built_in", lambda: {"stepwise": Disturbed})
+    known = SimpleNamespace(find={"stepwise": Disturbed}.get)
+    monkeypatch.setattr(registry, "built_in", lambda: (known, None))
     widths = fit_times.Widths(16, 64, "cpu", torch.float32)
     found = fit_times.measure_fit(Disturbed(), Format.CHOICE, (1.0, 1.0), widths, Protocol())
     assert isinstance(found, fit_times.FitTime)
