@@ -29,14 +29,14 @@ def nested(made: Recalibration, name: str, validation: Inputs) -> FloatArray:
     learned, batches = validation.learned, made.fitter.batches
     if learned is None:
         raise ValueError("ccps learns")
-    reads = made.resolved.methods[name].reads()
+    reads = made.fitter.resolved.methods[name].reads()
     train = batches.batch(learned, reads.fit, labels=True)
     held = batches.batch(validation.predicted, validation_signals(reads), labels=True)
     seed = derived_seed(made.fitter.seed, name, made.fitter.lm.files.weights, str(learned.where))
 
     def by_others(others: BoolArray, own: BoolArray) -> FloatArray:
         ctx = made.fitter.context(name, learned, held.take(others), seed)
-        return outputs_of(made.resolved.new_method(name).fit(train, ctx), held.take(own))
+        return outputs_of(made.fitter.resolved.new_method(name).fit(train, ctx), held.take(own))
 
     return by_folds(held.correct, made.fitter.seed, by_others)
 
