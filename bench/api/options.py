@@ -100,16 +100,16 @@ def from_keywords(cls: Callable[..., T], keywords: Mapping[str, object], caller:
     return cls(**values)
 
 
-def options_of(cls: Any) -> Iterator[Option]:
+def options_of(cls: Any) -> Iterator[OptionField]:
     """Yield the fields of a dataclass as options, in order, each below the last heading."""
     hints, heading = get_type_hints(cls, include_extras=True), None
     for field in fields(cls):
-        option = Option(field, hints[field.name])
+        option = OptionField(field, hints[field.name])
         option.heading = heading = option.heading or heading
         yield option
 
 
-class Option:
+class OptionField:
     """A field of a dataclass of options: its type, and its option on the command line."""
 
     def __init__(self, field: Field[Any], hint: Any) -> None:

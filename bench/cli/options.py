@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from bench import registry
 from bench.api.hyperparameters import field_docstrings
-from bench.api.options import Option, options_of
+from bench.api.options import OptionField, options_of
 from bench.api.protocol import PRESETS
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ def options_from(
     return decorate
 
 
-def _parameter(option: Option, text: str, *, each: bool) -> inspect.Parameter:
+def _parameter(option: OptionField, text: str, *, each: bool) -> inspect.Parameter:
     """Return an option as a function parameter with the annotations that typer reads; a tuple becomes a list.
 
     Args:
@@ -170,7 +170,7 @@ def _parameter(option: Option, text: str, *, each: bool) -> inspect.Parameter:
     )  # fmt: skip
 
 
-def _value(option: Option, given: Any, *, each: bool) -> Any:
+def _value(option: OptionField, given: Any, *, each: bool) -> Any:
     """Convert a value that typer parsed to the option's type; if `each`, return a tuple of such values."""
     if each:  # distinct, in order
         texts = split_list(given)

@@ -19,7 +19,7 @@ import typer
 
 from bench.api import UserError
 from bench.api.errors import did_you_mean
-from bench.api.options import Option, options_of
+from bench.api.options import OptionField, options_of
 from bench.model.specs import aliases, is_gguf
 from bench.run.config import RunConfig
 
@@ -43,8 +43,8 @@ _TYPE_NAMES: Mapping[type, str] = {
 Value = str | int | float | bool | list[str]
 
 
-def options() -> dict[str, Option]:
-    """Return the options that a run file may set: key in the file -> `Option`."""
+def options() -> dict[str, OptionField]:
+    """Return the options that a run file may set: key in the file -> `OptionField`."""
     return {option.flag.removeprefix("--"): option for option in options_of(RunConfig) if option.name not in NO_OPTIONS}
 
 
@@ -105,7 +105,7 @@ def _base_folder(path: Path) -> Path | None:
     return None if folder.absolute().resolve() == Path.cwd().resolve() else folder
 
 
-def _parse_value(field: Option, value: Any) -> Value:
+def _parse_value(field: OptionField, value: Any) -> Value:
     """Convert a value of a run file to the form it has on the command line: a text, a list of texts, or a bool.
 
     Raises:
@@ -190,7 +190,7 @@ def to_toml(configs: Sequence[RunConfig], folder: Path | None = None) -> str:
     return _HEADER + tomli_w.dumps(table)
 
 
-def _toml_value(field: Option, value: Any, folder: Path | None) -> Any:
+def _toml_value(field: OptionField, value: Any, folder: Path | None) -> Any:
     if isinstance(value, tuple):
         return [_toml_value(field, item, folder) for item in value]
     is_path_value = field.kind is Path
