@@ -20,6 +20,7 @@ import transformers
 
 from bench.api import UserError
 from bench.model import training_memory
+from bench.model.attention import ATTENTION
 from bench.model.forward_checks import Probe
 from bench.model.language_model import LanguageModel, LoadOptions, build_device_map
 from bench.model.session import blocks
@@ -104,10 +105,11 @@ def test_weights_come_back_after_release(tmp_path: Path) -> None:
     ids, read = np.arange(5, 30, dtype=np.int32), {lm.blocks: np.arange(25)}
     assert lm.uses_packs
     before = lm.head.logits(lm.session.read_alone(ids, read)[lm.blocks])
-    gone = [weakref.ref(lm.model), weakref.ref(lm.head.weight), weakref.ref(lm.session)]
+    lm.session.read_alone(ids, {**read, ATTENTION: read[lm.blocks]})  # what records queries knows the layers
+    gone = [weakref.ref(each) for each in (lm.head.weight, lm.session, *lm.model.modules())]
     layers = lm.layers
     lm.release()
-    assert [each() for each in gone] == [None] * 3
+    assert {each() for each in gone} == {None}
     assert (lm.uses_packs, lm.layers) == (True, layers)
     assert "model" not in vars(lm)  # what is known of it needs no weights
     after = lm.head.logits(lm.session.read_alone(ids, read)[lm.blocks])
