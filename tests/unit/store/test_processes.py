@@ -59,12 +59,16 @@ def test_process_ends_with_its_parent(platform: str) -> None:
         if not os.fork():
             processes.sys.platform = platform  # type: ignore[attr-defined]
             processes.exit_with_parent(os.getppid())
+            time.sleep(0.2)  # were it to end before its parent, it would do so now
             os.write(writing, f"{os.getpid()}\n".encode())
             time.sleep(60)
+        os.close(writing)
         time.sleep(60)
-    child = int(os.read(reading, 20))
+        os._exit(1)
+    os.close(writing)
+    child = os.read(reading, 20)  # empty if it has ended
+    os.close(reading)
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
-    assert happens(lambda: gone(child))
-    os.close(reading)
-    os.close(writing)
+    assert child
+    assert happens(lambda: gone(int(child)))
