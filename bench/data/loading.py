@@ -24,7 +24,7 @@ class LoadedSplit:
     """Questions of the split that the run uses, after `--limit` or `--train-limit`."""
     whole: Sequence[Question]
     """All questions of the split before that, for the check of contamination."""
-    released: Mapping[str, Released] = field(default_factory=dict)
+    released: Mapping[str, Released]
     """Question id -> answer from a release or a user's file; empty if the model itself answers."""
     unanswered: int = 0
     """Number of questions left out because a user's file of answers lacks them."""
