@@ -76,8 +76,7 @@ class PairModels:
             save_file({"values": related}, folder / _FILE)
 
         model = self.model(by)
-        if model is None:
-            return match_relations(by, pairs)
+        assert model is not None  # noqa: S101  # texts without a model are matched by the caller
         parts = [pairs[start : start + _CHUNK] for start in range(0, len(pairs), _CHUNK)]
         with progress.stage(f"{what} by {model.name}", len(pairs), unit="pairs") as advance:
             relations = []
