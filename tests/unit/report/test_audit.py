@@ -349,6 +349,15 @@ def test_audit_finds_where_confidences_are_off() -> None:
     assert [gap.off.word for gap in few.found.gaps if gap.value == "one"] == ["too few to tell"]
 
 
+def test_audit_names_two_worst_gaps_and_counts_others() -> None:
+    shifts = {"chess": -0.15, "law": 0.3, "rest": 0.0, "art": 0.2, "maths": -0.25}
+    table = frame(2500).assign(topic=[*shifts] * 500)
+    table["confidence"] = np.clip(table.logprob + table.topic.map(shifts), 0, 1)
+    text = bench.audit(table, confidences="confidence", by="topic").report().render("md")
+    said = r"Worst: confidence for law is over\S+ by [^,]*, confidence for maths is under\S+ by [^,]* and 2 others\."
+    assert re.search(said, text)
+
+
 def test_audit_sees_where_every_answer_is_wrong() -> None:
     table = frame(1000).assign(topic=["refund"] * 300 + ["rest"] * 700)
     table = table.assign(correct=table.correct & (table.topic == "rest"))
