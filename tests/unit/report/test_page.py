@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import statistics
 import string
 from dataclasses import replace
@@ -25,7 +26,7 @@ from bench.report.page.verdict import verdict_data
 from bench.report.standings.compute import LineStanding, Standings
 from bench.report.style import built_in
 from bench.report.tables.build import build
-from bench.report.text import value_text
+from bench.report.text import EN_DASH, value_text
 from bench.report.verdict import verdict_of
 from bench.results.question_texts import QuestionText
 from bench.results.row import LabelsSeen
@@ -189,6 +190,17 @@ def test_page_dash_has_its_footnote():
             notes_of(built, line)
         )
         assert line["text"][i] is None
+
+
+def test_page_cell_sorts_by_its_number_or_last():
+    """The script puts cells without `data-v` last: a method that failed isn't the cheapest, one without labels is."""
+    rows = re.findall("<tr data-line.*?</tr>", html(world_of(WORLDS["not ok"]).page()))
+    cells = [re.findall('<td class="num[^>]*?(?: data-v="([^"]*)")?>([^<]*)', row) for row in rows]
+    assert all((value == "") == (text == EN_DASH) for row in cells for value, text in row)
+    *_, ccps, ptrue, skipped = (row[-5:] for row in cells)
+    assert ccps == [("2", "2"), ("320", "320"), ("1500", "1,500"), ("9542", "9,542"), ("2.75", "2.8")]
+    assert ptrue == [("1", "1 of 2"), ("0", "none"), ("1500", "1,500"), ("0", "0"), ("2.75", "2.8")]
+    assert skipped == [("", EN_DASH)] * 5
 
 
 def standing_of(low, high, name="auroc", **changes):
