@@ -203,6 +203,14 @@ def test_page_cell_sorts_by_its_number_or_last():
     assert skipped == [("", EN_DASH)] * 5
 
 
+def test_page_rows_are_as_wide_as_their_headings():
+    tables = re.findall("<table.*?</table>", html(world_of(WORLDS["parts"]).page()))
+    for table in tables:
+        rows = [re.findall(r'<t[hd]\b(?:[^>]*? colspan="(\d+)")?', row) for row in re.findall("<tr.*?</tr>", table)]
+        assert len({sum(int(span or 1) for span in row) for row in rows}) == 1
+    assert sum('scope="rowgroup"' in table for table in tables) == 1 + 6  # the main one, and six of the overview
+
+
 def standing_of(low, high, name="auroc", **changes):
     """Of one line, with an interval for one metric and none for another."""
     there, none = Interval("fixed-subjects", low, high, 0.95, "t"), Interval("fixed-subjects", reason="one subject")
