@@ -352,6 +352,7 @@ class Extractor:
 
         Tokens of an answer that no signal needs are not added.
         """
+        # of an answer all tokens are read, all but the last one, or none
         stop = {AnswerSpan.ANSWER_END: None, AnswerSpan.ANSWER_PREDICTING: -1}.get(self.continuations.answer, 0)
         turns = sorted(self.continuations.turns)
         answered = [i for i, answer in enumerate(batch.answers) if len(answer)]

@@ -127,8 +127,7 @@ class ReadableModel:
 
     def start_step(self) -> None:
         """Reset the token counts, and forget which prefixes the adapter has read, since its weights have changed."""
-        self.fed = TokensFed()
-        """Numbers of token positions fed to the model since the last call."""
+        self.fed = TokensFed()  # token positions fed to the model since this call
         self._tree = PrefixTree()
 
     @property

@@ -20,11 +20,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
 from queue import SimpleQueue
-from subprocess import PIPE
 
 from bench.report.tables.formats import markdown_table
 from tests.mutants.changes import PACKAGES, ROOT, Change, drawn, keep, kept
@@ -135,22 +135,27 @@ def _attempted(change: Change, tests: Sequence[str], copy: Path) -> Outcome:
         f"@{arguments}",
     ]  # fmt: skip
     start = time.monotonic()
-    with subprocess.Popen(
-        command, cwd=copy, stdout=PIPE, stderr=PIPE, text=True, env=environment, process_group=0
-    ) as run:
+    # a file, not a pipe, whose end would be waited for as long as any process that a hung test started
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as said,
+        subprocess.Popen(command, cwd=copy, stdout=said, stderr=said, env=environment, process_group=0) as run,
+    ):
         try:
-            out, err = run.communicate(timeout=6 * SECONDS)
+            run.wait(timeout=6 * SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(run.pid, signal.SIGKILL)
             return Outcome("undecided", "the tests were too slow", time.monotonic() - start)
         finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
             path.write_text(before, encoding="utf-8")
             Path(cache_from_source(path)).unlink(missing_ok=True)  # within one second it looks like the text before
+        said.seek(0)
+        out = said.read()
     seconds = time.monotonic() - start
     if run.returncode == 0:
         return Outcome("survived", f"{len(tests)} tests pass", seconds)
     failed = [line for line in out.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    other = "a test that hung" if "Timeout" in err else "tests that can't start"
+    other = "a test that hung" if "Timeout" in out else "tests that can't start"
     return Outcome("caught", failed[0].split(" - ")[0].split(" ", 1)[1] if failed else other, seconds)
 
 

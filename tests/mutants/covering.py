@@ -72,9 +72,8 @@ class Covering:
         taken: dict[str, float] = {}
         for tests, most in ((first, seconds / 2), (others, seconds)):
             for test in tests:
-                if taken and sum(taken.values()) + self.seconds[test] > most:
-                    break
-                taken[test] = self.seconds[test]
+                if not taken or sum(taken.values()) + self.seconds[test] <= most:
+                    taken[test] = self.seconds[test]
         return list(taken)
 
     def _at(self, change: Change) -> set[str]:
