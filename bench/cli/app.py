@@ -237,6 +237,11 @@ def import_(
         print_line(f"{imported.repeated:,} records of questions that had an answer before were left out")
     for reason, n in imported.left_out.items():
         print_line(f"{n:,} records {reason} were left out")
+    if imported.samples_left_out:
+        print_line(
+            f"{imported.samples_left_out:,} further replies are no letter, beside answers whose letter the log took out"
+            " of their texts; they were left out of the samples"
+        )
     if imported.redacted:
         print_line(f"{imported.redacted:,} answers have reasoning that the log encrypts; they are without a trace")
     if imported.ungraded:

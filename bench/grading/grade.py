@@ -12,12 +12,12 @@ from fractions import Fraction
 from bench.api import Format, Question
 from bench.api.protocol import LetterRule
 from bench.api.question import Answer, Released
+from bench.prompts.templates import parse_letter
 
 if typing.TYPE_CHECKING:
     from bench.api.protocol import Protocol
     from bench.progress import Progress
 
-_SURROUNDING = "()[].:"
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 _CHARACTER_MAP = str.maketrans({**dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"), "\u2044": "/"})
@@ -58,19 +58,6 @@ _PART = re.compile(
 )
 """A part of an expression: an operator, a number, the name of a variable or function, or what is left out."""
 _COMPARED = {"<", ">", "<=", ">=", "!=", "^", "**"}
-
-
-def parse_letter(text: str, letters: str) -> str | None:
-    """Return the option letter that a text consists of, or None (docs/methods.md §1.7).
-
-    Case, white space and surrounding `()[].:` are ignored. The result is None if anything else is in the text.
-
-    >>> parse_letter(" (B).", "abcd"), parse_letter("The", "abcde"), parse_letter("e", "abcd")
-    ('b', None, None)
-    """
-    bare = text.strip().strip(_SURROUNDING).strip()
-    equal = (letter for letter in letters if len(bare) == 1 and letter.casefold() == bare.casefold())
-    return next(equal, None)
 
 
 def normalise_text(text: str) -> str:

@@ -340,17 +340,24 @@ class Reader:
         return replace(split_data, counts={**split_data.counts, **{what: n for what, n in counts.items() if n}})
 
     def sampled_counts(self, split_data: SplitData, signals: frozenset[Signal]) -> dict[str, int]:
-        """Return description -> number, of odd traces before samples that some signals read, and of unread letters."""
+        """Return description -> number, of odd traces before samples that some signals read, and of unread letters.
+
+        The letters are those behind traces, and those of files.
+        """
         thinking, decode, counts = self.prompts.thinking, self.lm.chat.decode, dict[str, int]()
-        if thinking is None or not split_data.generated:
-            return counts
         asked = [split_data.questions[row] for shard in split_data.shards for row in shard.rows]
-        for sampled in filter(None, map(split_data.generated.get, self.sampled_traces(signals))):
-            pairs = [(question, text) for question, texts in zip(asked, sampled, strict=True) for text in texts]
-            empty = sum(is_empty(decode([*text.trace])) for _, text in pairs)
-            counts |= end_counts(thinking, [text.end for _, text in pairs], [], empty, given=False)
-            if split_data.task.format is Format.CHOICE:
-                read = (grade_choice(question, decode([*text.answer]), self.protocol) for question, text in pairs)
+        given = [ids for shard in split_data.shards if split_data.released for ids in shard.samples or ()]
+        for sampling in self.sampled_traces(signals):
+            written = split_data.generated.get(sampling, ())
+            if thinking is not None and written:
+                texts = [text for sampled in written for text in sampled]
+                empty = sum(is_empty(decode([*text.trace])) for text in texts)
+                counts |= end_counts(thinking, [text.end for text in texts], [], empty, given=False)
+            answers = [[[*text.answer] for text in texts] for texts in written]
+            answers = answers or [[ids.tolist() for ids in sampled[: sampling.n]] for sampled in given]
+            if split_data.task.format is Format.CHOICE and answers:
+                pairs = ((question, ids) for question, each in zip(asked, answers, strict=True) for ids in each)
+                read = (grade_choice(question, decode(ids), self.protocol) for question, ids in pairs)
                 counts["answers that could not be read"] = sum(not answer.parsed for answer in read)
         return {f"sampled {what}": n for what, n in counts.items() if n}
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Related, SampleAgreement, Samples, Task, TokenScores
 from bench.model.continuation_specs import Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
+from bench.prompts.templates import parse_letter
 from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition, SignalDefinition, definition
 
@@ -190,10 +191,21 @@ def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list
         letters = [np.asarray([] if token in stops else [token], dtype=np.int32) for token in tokens]
         ids = [letters[start : start + n] for start in range(0, len(letters), n)]
         if split.samples is not None:
-            # a sample of more than one token is no letter and counts as empty
             external = split.samples[offset : offset + _CHUNK]
-            ids = [[sample if len(sample) == 1 else sample[:0] for sample in sampled[:n]] for sampled in external]
+            ids = [
+                [_as_letter(split, len(question.choices), sample) for sample in sampled[:n]]
+                for question, sampled in zip(questions, external, strict=True)
+            ]
         yield ids, logits
+
+
+def _as_letter(split: StoredSplit, n_options: int, ids: Ids) -> Ids:
+    """Return another program's sample as one token: its own, or that of the letter it is read as; else no token."""
+    if len(ids) == 1:
+        return ids
+    letters = split.prompts.protocol.letters[:n_options]
+    letter = parse_letter(split.lm.chat.decode(ids.tolist()), letters)
+    return ids[:0] if letter is None else split.settings.letter_ids[[letters.index(letter)]]
 
 
 def decode_samples(samples: Samples, split: StoredSplit) -> Iterator[list[str]]:

@@ -72,6 +72,16 @@ def test_grades_and_samples_of_a_file_are_used(place: Place) -> None:
     assert set(place.records("self-consistency").confidence) == {0.5}
 
 
+@pytest.mark.parametrize("more", [(), ("--think-budget", 8)], ids=["at once", "after traces"])
+def test_samples_of_a_file_are_read_as_its_answers(place: Place, more: tuple[object, ...]) -> None:
+    said = ["B.", "(b)", " b ", "[B]:", "B) honey", "The answer is B", "a.", "(C)", "A", "F."]
+    lines = [{"id": name, "text": "(B).", "samples": said} for name in _ids("atlas-choice")]
+    asked = (*TINY, "--method", "self-consistency", "--task", "atlas-choice", *more)
+    place.run(*asked, "--answers", place.write("said.jsonl", lines))
+    assert set(place.records("self-consistency").confidence) == {0.4}
+    assert place.row()["counts"]["atlas-choice/test: sampled answers that could not be read"] == 3 * 24
+
+
 def test_methods_that_need_more_than_answers_are_skipped(place: Place) -> None:
     lines = [{"id": name, "text": "b", "samples": ["a", "b"]} for name in [*_ids("atlas-choice"), "strange"]]
     methods, said = "ptrue,lts,self-consistency,pik", place.write("said.jsonl", lines)

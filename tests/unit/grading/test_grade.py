@@ -19,11 +19,11 @@ from bench.grading.grade import (
     grade_choice,
     grade_open,
     normalise_text,
-    parse_letter,
     same_text,
     substring_rule,
 )
 from bench.progress import Silent
+from bench.prompts.templates import parse_letter
 
 LETTERS = string.ascii_lowercase
 RENDERINGS = ["{}", " {}", "({})", "{}.", "{})", "[{}]", "{}:", " ({}). ", "\n{}\n", ".{}"]
