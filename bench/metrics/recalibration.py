@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from bench.api import BoolArray, FloatArray, IntArray, UserError
+from bench.api import BoolArray, FloatArray, IntArray, UntrainableError, UserError
 from bench.api.protocol import NLL_CLIP
 from bench.metrics import isotonic
 from bench.metrics.validation import count_distinct, validate
@@ -264,7 +264,12 @@ def by_folds(correct: BoolArray, seed: int, fit: Callable[[BoolArray, BoolArray]
         seed: seed of the division into folds.
         fit: returns the confidences in one fold; it gets masks `(n,)` of the answers in all other folds, and in this
             one.
+
+    Raises:
+        UntrainableError: there is one answer alone.
     """
+    if len(correct) == 1:
+        raise UntrainableError("one labelled answer can't be divided into folds; raise --train-limit, if given")
     fold = stratified_folds(correct, seed=seed)
     confidence = np.empty(len(correct))
     for k in range(int(fold.max()) + 1):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray, UserError
+from bench.api import Batch, BoolArray, ConfidenceMethod, FloatArray, UntrainableError
 from bench.api.batch import labels_of
 from bench.api.early_stopping import best_point, validation_loss
 from bench.api.errors import capture, reason_of
@@ -21,7 +21,7 @@ from bench.run.fitting import Fitter, derived_seed
 from bench.run.inputs import Inputs, StepResults
 from bench.run.plan import uses_trained_adapter
 from bench.run.predicting import Predictor, reason_unscalable
-from bench.run.rows import RowBuilder, ScoredRow
+from bench.run.rows import RowBuilder, ScoredRow, ended_as
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Recalibration:
             new = replace(row, method=f"{row.method}{RECALIBRATED}{kind}")
             cell = validated if isinstance(validated, BaseException) else capture(version, new, kind, *validated)
             if isinstance(cell, BaseException):
-                failed = replace(new, status="failed", reason=reason_of(cell), metrics={}, per_subject={})
-                cell = ScoredRow(failed)
+                status = ended_as(cell)
+                cell = ScoredRow(replace(new, status=status, reason=reason_of(cell), metrics={}, per_subject={}))
             yield cell
 
     def _validation_confidence(self, name: str, inputs: Inputs) -> tuple[FloatArray, BoolArray, TokensAlone]:
@@ -74,7 +74,7 @@ class Recalibration:
         validation = self.made.inputs(name, inputs.predicted.where, validation=True)
         split_data = validation.predicted
         if not split_data.usable.any():
-            raise UserError("no validation answer is left to recalibrate on; raise --train-limit, if given")
+            raise UntrainableError("no validation answer is left to recalibrate on; raise --train-limit, if given")
         confidence = self._predict_validation(name, validation)
         alone = self.rows.tokens_alone(name, inputs, split_data, validation.adapted)
         return confidence, split_data.correct[split_data.usable], alone
@@ -88,7 +88,8 @@ class Recalibration:
         confidences are those of this one fit.
 
         Raises:
-            UserError: the scores can't be scaled, or the method learned on these answers through an adapter.
+            UntrainableError: the scores can't be scaled, there is one answer alone, or the method learned on these
+                answers through an adapter.
         """
         split_data, learned, fitted = validation.predicted, validation.learned, validation.fitted
         correct, seed = split_data.correct[split_data.usable], self.fitter.seed
@@ -105,7 +106,7 @@ class Recalibration:
         if self.made.resolved.methods[name].output == "score":
             reason = reason_unscalable(correct)
             if reason is not None:
-                raise UserError(f"{reason}: its scores have no scale that could be recalibrated")
+                raise UntrainableError(f"{reason}: its scores have no scale that could be recalibrated")
             score = self.predictor.timed_output(name, validation)[0]
             return by_folds(
                 correct, seed, lambda train, held_out: Scale.fit(score[train], correct[train]).apply(score[held_out])
@@ -113,7 +114,7 @@ class Recalibration:
         if learned is None or learned.where != split_data.where:
             return self.predictor.confidences(name, validation).confidence[split_data.usable]
         if uses_trained_adapter(self.made.resolved.methods[name]):
-            raise UserError(
+            raise UntrainableError(
                 "it learned on the validation split through an adapter, so that there is nothing to recalibrate it on;"
                 " let it learn elsewhere with --train-on"
             )

@@ -86,8 +86,7 @@ class RowBuilder:
         if isinstance(scored, Skipped):
             scored = ScoredRow(replace(row, status="skipped", reason=scored.reason))
         elif isinstance(scored, BaseException):
-            status: Status = "skipped" if isinstance(scored, UntrainableError) else "failed"
-            scored = ScoredRow(replace(row, status=status, reason=reason_of(scored)))
+            scored = ScoredRow(replace(row, status=ended_as(scored), reason=reason_of(scored)))
         timings = {stage: round(value, 4) for stage, value in seconds.items()}
         peak = max(peak_memory_mb(*self.reader.lm.devices), self.reader.peak_memory_mb)
         return replace(scored, row=replace(scored.row, timings=timings, peak_memory_mb=peak))
@@ -317,6 +316,11 @@ class RowBuilder:
         if key not in self._token_counts:
             self._token_counts[key] = tokens_alone(read, adapted, self.reader)
         return self._token_counts[key]
+
+
+def ended_as(error: BaseException) -> Status:
+    """Return the status of a cell without numbers: skipped if there was nothing to learn from, failed otherwise."""
+    return "skipped" if isinstance(error, UntrainableError) else "failed"
 
 
 def _notes(inputs: Inputs, protocol: Protocol) -> list[str]:

@@ -111,6 +111,19 @@ def test_methods_learn_from_answers_of_a_file(place: Place) -> None:
     assert abs(row["base_rate"] - sum(right) / len(right)) < 0.1
 
 
+def test_recalibration_that_no_fold_can_learn_is_skipped(place: Place) -> None:
+    lines = [
+        {"id": q.id, "text": "b", "grade": i < 1}
+        for split in ("validation", "test")
+        for i, q in enumerate(questions("atlas-choice", split))
+    ]
+    asked = ("--method", "lts", "--task", "atlas-choice", "--recalibrate", "isotonic")
+    place.run(*TINY, *asked, "--answers", place.write("said.jsonl", lines))
+    rows = place.rows()
+    assert {name: row["status"] for name, row in rows.items()} == {"lts": "ok", "lts+isotonic": "skipped"}
+    assert "validation answers are wrong: there is nothing to learn" in rows["lts+isotonic"]["reason"]
+
+
 @pytest.mark.parametrize(
     ("keys", "more", "said"),
     [

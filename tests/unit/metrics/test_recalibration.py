@@ -10,9 +10,9 @@ from scipy.optimize import minimize_scalar
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from bench.api import UserError
+from bench.api import UntrainableError, UserError
 from bench.metrics import auroc, ece, nll
-from bench.metrics.recalibration import RECALIBRATORS, create_recalibrator, sigmoid, stratified_folds
+from bench.metrics.recalibration import RECALIBRATORS, by_folds, create_recalibrator, sigmoid, stratified_folds
 
 KINDS = list(RECALIBRATORS)
 EDGES = [0.0, 1e-300, 1e-9, 0.1, 0.5, 0.9, 1 - 1e-9, 1.0]
@@ -254,3 +254,5 @@ def test_folds_follow_the_seed():
 def test_folds_need_two_answers(n, folds):
     with pytest.raises(ValueError, match="at least two answers in at least two folds"):
         stratified_folds(np.full(n, True), folds=folds)
+    with pytest.raises(UntrainableError, match="one labelled answer can't be divided"):
+        by_folds(np.full(1, True), 0, lambda train, held: train.astype(float))
