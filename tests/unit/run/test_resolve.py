@@ -187,6 +187,22 @@ def test_settings_of_a_cell_concern_it(
     assert run.deviations_of(method) == {key: value for key, value in config.items() if "." in key}
 
 
+@pytest.mark.parametrize(
+    ("methods", "task", "idle"),
+    [
+        ("ptrue", "atlas-choice", "--nli, --similarity, --judge, --train-limit, --training-budget"),
+        ("ptrue", "atlas-oe", "--nli, --similarity, --train-limit, --training-budget"),
+        ("semantic-entropy", "atlas-choice", "--nli, --similarity, --judge, --training-budget"),
+        ("semantic-entropy,ct", "atlas-oe", "--similarity"),
+    ],
+)
+def test_options_that_nothing_uses_are_told(methods: str, task: str, idle: str) -> None:
+    options = {"nli": "cross/one", "similarity": "cross/two", "judge": "openai", "train_limit": "90"}
+    notes = resolved(methods, tasks=(task,), training_budget=512, **options).notes
+    assert notes == [f"nothing in this run uses {idle}: no method or task reads what it sets"]
+    assert resolved(methods, tasks=(task,)).notes == []
+
+
 def test_cache_follows_option_then_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CONFBENCH_CACHE", str(tmp_path / "named"))
     assert cache_folder() == resolved().cache == tmp_path / "named"
