@@ -36,6 +36,7 @@ _NUMBER_OR_PUNCTUATION = re.compile(
     (?![.,/e][0-9])  # dates and versions are no numbers, but their parts are
     (?P<percent>\s*%)?
     | (?<![^\W_]) (?P<part> [0-9]++ (?: e[0-9]{1,3} (?![^\W_]) )?+ )
+    | (?<![^\W_]) (?<![)\]}%+-]) (?P<minus>-) (?=\\(?!text)[a-z])  # of a value in LaTeX, as -\frac{1}{2}
     | [!-/:-@[-`{-~]  # string.punctuation
     """,
     re.VERBOSE,
@@ -68,7 +69,7 @@ def normalise_text(text: str) -> str:
     not 5%. A decimal comma is not understood, and words like `five` are no numbers.
 
     A text that has only articles or punctuation stays: the blood group A and the operator + are answers. In an
-    expression operators stay, see `_expression`.
+    expression operators stay, see `_expression`; elsewhere a minus right before a command of LaTeX becomes a word.
 
     >>> normalise_text("  The Blue-Green  Delta. "), normalise_text("A")
     ('blue green delta', 'a')
@@ -115,10 +116,10 @@ def _expression(text: str) -> str | None:
 
 
 def _number_value(match: re.Match[str]) -> str:
-    """Return the value of a number in an answer as text, or a blank if the match is punctuation."""
+    """Return the value of a number in an answer as text, the word minus, or a blank if the match is punctuation."""
     number = match["number"] or match["part"]
     if number is None:
-        return " "
+        return " minus " if match["minus"] else " "
     try:
         value = str(Fraction((match["sign"] or "") + number.replace(",", "")))
     except ValueError:  # more digits than Python converts

@@ -156,6 +156,10 @@ ALIKE = [
     ("The answer is +5", "the answer is 5"), ("from -1 to +1", "from -1 to 1"), ("1969!", "1969"), ("A!", "A."),
     ("Vitamin C!", "vitamin C"), ("CO2!", "CO2"), ("-Paris", "Paris"), ("\u2014Paris", "Paris"), ("* Paris", "Paris"),
     ("- Paris\n- Rome", "Paris Rome"), ("**Paris**", "Paris"), ("**5**", "5"), ("- 5", "5"), ("-> 5", "5"),
+    ("-\\frac{1}{2}", "\\(-\\frac{1}{2}\\)"), ("\\theta=-5", "\\theta = -5"), ("\\lambda/2", "\\lambda / 2"),
+    ("x \\in [-1,1]", "$x \\in [-1,1]$."), ("\\boxed{+5}", "\\boxed{5}"), ("\\textbf{B-12}", "\\textbf{B 12}"),
+    ("5~\\mathrm{km}", "5 \\mathrm{km}"), ("-\\textbf{Paris}", "\\textbf{Paris}"), ("2-\\frac12", "2 \\frac12"),
+    ("\\bb+", "\\bb"), ("\u2212\\frac{1}{2}", "-\\frac{1}{2}"),
     ("a hammer & a nail", "hammer & nail"), ("an egg + an apple", "egg + apple"), ("the sun", "sun"), ("~5", "5"),
     ("and/or", "and or"), ("AC/DC", "AC DC"), ("<Paris>", "Paris"), ("x = 5", "x: 5"), ("well-known", "well known"),
 ]  # fmt: skip
@@ -169,6 +173,8 @@ UNLIKE = [
     ("~P & Q", "P & Q"), ("P | Q", "P & Q"), ("p -> q", "p > q"), ("|x|", "x"),
     ("O-", "O"), ("O-.", "O"), ("A+", "A-"), ("C++", "C"), ("a + b", "b"), ("a-1", "1"), ("a/b", "b"),
     ("f(x) > g(x)", "f(x) < g(x)"),
+    ("-\\frac{1}{2}", "\\frac{1}{2}"), ("$-\\frac12$.", "$\\frac12$"), ("x=-\\frac{1}{2}", "x=\\frac{1}{2}"),
+    ("\\boxed{-\\dfrac{1}{2}}", "\\boxed{\\dfrac{1}{2}}"), ("(-\\infty, 5]", "(\\infty, 5]"),
 ]  # fmt: skip
 
 
@@ -217,7 +223,12 @@ EXPRESSIONS = st.text(alphabet="0x5bnPQ +-*/^<>=!&|~()[]{}\\$._%", max_size=12)
 NUMERIC = st.text(alphabet="0123459eE.,/-+%$\u20ac ()a_x\u00bd\u00b2\u207b\u0663:!\u2212\u2013", max_size=12)
 
 
-@given(NUMERIC | EXPRESSIONS | st.text())
+LATEX = st.lists(st.sampled_from([*"-+ {}[]$=,/~_15xa", "\\frac", "\\bb", "\\text", "\\left("]), max_size=9).map(
+    "".join
+)
+
+
+@given(NUMERIC | EXPRESSIONS | LATEX | st.text())
 def test_normalising_is_idempotent(text: str) -> None:
     once = normalise_text(text)
     assume(not {"a", "an", "the"} & set(once.split()))
