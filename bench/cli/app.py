@@ -203,6 +203,7 @@ def import_(
     from bench.data import logs
     from bench.data.question_files import SPLITS, task_of_file
     from bench.data.sources import open_source
+    from bench.report.text import plural
     from bench.store.files import named_errors, write_atomic
 
     if (task is None) == (task_file is None):
@@ -223,27 +224,26 @@ def import_(
     records = logs.lm_eval_records(log) if tool is Tool.LM_EVAL else logs.inspect_records(log)
     imported = logs.import_records(records, questions, task_object.format)
     if not imported.rows:
-        found = [f"{n:,} records {reason.rstrip(',')}" for reason, n in imported.left_out.items()]
+        found = [f"{plural(n, 'record')} {reason.rstrip(',')}" for reason, n in imported.left_out.items()]
         found += [f"{len(imported.unmatched):,} of other questions, e.g. {text!r}" for text in imported.unmatched[:1]]
         raise UserError(
             f"{log.name}: expected answers to questions of {where}, found {'; '.join(found)}; name their task."
         )
     with named_errors(f"--out: {path} can't be written", "; name another file."):
         write_atomic(path, "".join(json.dumps(row) + "\n" for row in imported.rows).encode())
-    print_line(f"wrote {path}: answers to {len(imported.rows):,} of {len(questions):,} questions of {where}")
+    print_line(f"wrote {path}: answers to {len(imported.rows):,} of {plural(len(questions), 'question')} of {where}")
     if imported.unmatched:
-        print_line(f"{len(imported.unmatched):,} records match no question, or several, e.g. {imported.unmatched[0]!r}")
+        n, first = len(imported.unmatched), imported.unmatched[0]
+        print_line(f"left out: {plural(n, 'record')} of no question, or of several, e.g. {first!r}")
     if imported.repeated:
-        print_line(f"{imported.repeated:,} records of questions that had an answer before were left out")
+        print_line(f"left out: {plural(imported.repeated, 'record')} of questions that had an answer before")
     for reason, n in imported.left_out.items():
-        print_line(f"{n:,} records {reason} were left out")
+        print_line(f"left out: {plural(n, 'record')} {reason.rstrip(',')}")
     if imported.samples_left_out:
-        print_line(
-            f"{imported.samples_left_out:,} further replies are no letter, beside answers whose letter the log took out"
-            " of their texts; they were left out of the samples"
-        )
+        what = plural(imported.samples_left_out, "further text")
+        print_line(f"left out: {what}, no letter, beside an answer whose letter the log took out of its text")
     if imported.redacted:
-        print_line(f"{imported.redacted:,} answers have reasoning that the log encrypts; they are without a trace")
+        print_line(f"without a trace: {plural(imported.redacted, 'answer')} with reasoning that the log encrypts")
     if imported.ungraded:
         print_line("some records have no grade that is right or wrong, so all grades were left out")
 

@@ -24,6 +24,7 @@ from bench.model.prefix_tree import PrefixTree
 from bench.model.specs import label_of
 from bench.model.training_memory import reading_footprint
 from bench.progress import format_duration
+from bench.report.text import plural
 from bench.run import fit_times
 from bench.run.fit_times import AdapterTraining, Widths
 from bench.run.plan import Adapt, Fit, Predict, Read, Step
@@ -76,13 +77,13 @@ class Forecast:
                 remaining = f"about {share:.0%} of its shards to compute, {time} (from {prompted:,} of its prompts)"
             else:
                 remaining = f"{missing} of {total} shards to compute, {time}"
-            lines.append(f"read {step.where}: {questions:,} questions; {remaining}")
+            lines.append(f"read {step.where}: {plural(questions, 'question')}; {remaining}")
             if (
                 split_data.task.format is Format.OPEN
                 and not split_data.has_external_labels
                 and judge.pairwise_judge() is not None
             ):
-                calls = f"{questions:,} answers of {step.where}, and samples that differ from them"
+                calls = f"{plural(questions, 'answer')} of {step.where}, and samples that differ from them"
                 calls += f", and before that about the options of {MEASURED} questions" * (step.where.split == "test")
                 asked.append(f"ask the judge {judge.name} about up to {calls}: how long that takes is not known here")
         lines += asked

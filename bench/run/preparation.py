@@ -19,6 +19,7 @@ from bench.engine.trainings import Trainings
 from bench.grading.judges import open_judge
 from bench.model.language_model import LanguageModel, LoadOptions
 from bench.progress import Progress
+from bench.report.text import plural
 from bench.results import files
 from bench.run.config import RunConfig
 from bench.run.feasibility import has_validation, reason_infeasible
@@ -269,12 +270,13 @@ def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, li
         others = [key for key in release.answers if key not in owners]
         if others:
             notes.append(
-                f"{release.name}: {len(others):,} answers are to no question that this run reads, e.g. {others[0]!r}"
+                f"{release.name}: left out: {plural(len(others), 'answer')} to no question that this run reads, e.g."
+                f" {others[0]!r}"
             )
     for where, split_data in data_by_split.items():
         if short := sum(shard.short for shard in split_data.shards):
             notes.append(
-                f"{where}: {short:,} of {len(split_data.rows):,} questions are asked with fewer than"
+                f"{where}: {short:,} of {plural(len(split_data.rows), 'question')} asked with fewer than"
                 f" {resolved.protocol.shots} exemplars, as their subjects have no more"
             )
     for test in resolved.test_splits:

@@ -86,7 +86,7 @@ def test_methods_that_need_more_than_answers_are_skipped(place: Place) -> None:
     lines = [{"id": name, "text": "b", "samples": ["a", "b"]} for name in [*_ids("atlas-choice"), "strange"]]
     methods, said = "ptrue,lts,self-consistency,pik", place.write("said.jsonl", lines)
     ended = place.run(*TINY, "--method", methods, "--task", "atlas-choice", "--answers", said)
-    assert "said.jsonl: 1 answers are to no question that this run reads, e.g. 'strange'" in ended.stderr
+    assert "said.jsonl: left out: 1 answer to no question that this run reads, e.g. 'strange'" in ended.stderr
     rows = place.rows()
     assert {name: row["status"] for name, row in rows.items()} == {
         "ptrue": "ok", "lts": "skipped", "pik": "skipped", "self-consistency": "skipped",

@@ -33,7 +33,7 @@ def test_new_methods_and_tasks_run(written: Place, rivers: object) -> None:
     assert len(found) == 4
     assert found["new-probe", "rivers"]["n_parameters"] > 1
     assert not [note for note in told["notes"] if "put back" in note], "importing scikit-learn is no offence"
-    assert any("questions are asked with fewer than 5 exemplars" in note for note in told["notes"])
+    assert any("questions asked with fewer than 5 exemplars" in note for note in told["notes"])
     short = "rivers/test: questions with fewer than 5 exemplars in their subject"
     assert found["new-probe", "rivers"]["counts"][short] == 40
     assert not [what for what in found["new-probe", "new-quiz"]["counts"] if what.startswith("new-quiz")]

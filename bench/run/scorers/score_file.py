@@ -18,6 +18,7 @@ from bench.data.answer_files import read_answers
 from bench.data.question_files import read_scoring_file
 from bench.model.specs import label_of
 from bench.progress import Progress
+from bench.report.text import plural
 from bench.run.config import HeadSetting, RunConfig
 from bench.run.scorers.card import GuardCard, read_card
 from bench.run.scorers.scorer import ScoredAnswers, Scorer, open_head, with_equal_options
@@ -80,8 +81,9 @@ def score(
                 f" but such as {next(iter(source.answers))!r}; give both files the same ids in column 'id'."
             )
         others = len(source.answers) - len(provided)
-        notes += [f"{source.name}: {others:,} answers are to no question of {file.name}"] * bool(others)
-    progress.say(f"{len(file.questions):,} questions, {len(provided):,} with an answer; loading {card.backbone.model}")
+        notes += [f"{source.name}: left out: {plural(others, 'answer')} to no question of {file.name}"] * bool(others)
+    asked = plural(len(file.questions), "question")
+    progress.say(f"{asked}, {len(provided):,} with an answer; loading {card.backbone.model}")
     cache = cache or cache_folder()
     scorer = open_head(head, setting, cache, progress=progress)
     stored = required_stored_signals(scorer.method.reads().predict, expected, 2)
@@ -132,7 +134,8 @@ def _notes(scored: ScoredAnswers, head: Scorer, lines: Sequence[Mapping[str, obj
     done = sum(line["confidence"] is not None for line in lines)
     empty = sum(line["answer"] == "" and line["confidence"] is None for line in lines)
     unparsed = n - done - len(scored.too_long) - empty
-    yield f"{done:,} of {n:,} questions scored with {head.name}; answers given: {given:,}, the model's: {n - given:,}"
+    scored_text = f"{done:,} of {plural(n, 'question')} scored with {head.name}"
+    yield f"{scored_text}; answers given: {given:,}, the model's: {n - given:,}"
     context, answers = f"{head.reader.lm.context:,}", [a for a in scored.answers if a is not None]
     unparsed_answers = [answer for answer in answers if answer.text and not answer.parsed]
     counts = {
@@ -150,8 +153,8 @@ def _notes(scored: ScoredAnswers, head: Scorer, lines: Sequence[Mapping[str, obj
     if others.questions:
         named = ", ".join(map(repr, others.subjects[:3])) + (" ..." if len(others.subjects) > 3 else "")
         yield (
-            f"{others.questions:,} questions are of subjects that the head has no exemplars of ({named}): their prompts"
-            f" show {others.shown} of other subjects; add rows of split 'dev' to show your own"
+            f"{plural(others.questions, 'question')} of subjects that the head has no exemplars of ({named}): their"
+            f" prompts show {others.shown} of other subjects; add rows of split 'dev' to show your own"
         )
     trusted = sum(line.get("trusted") is True for line in lines)
     yield from guard_notes(card.guard, trusted, given, others.questions)
@@ -179,8 +182,8 @@ def guard_notes(guard: GuardCard | None, trusted: int, provided: int, unknown_su
     if guard is None:
         return
     yield f"trusted are {guard.terms}, calibrated on {guard.answers:,} answers of {guard.task}: {trusted:,}"
-    outside = [f"{provided:,} answers that were given to it"] * bool(provided)
-    outside += [f"{unknown_subjects:,} questions of other subjects"] * bool(unknown_subjects)
+    outside = [f"{plural(provided, 'answer')} given to it"] * bool(provided)
+    outside += [f"{plural(unknown_subjects, 'question')} of other subjects"] * bool(unknown_subjects)
     if outside:
         yield (
             f"the guard is for the model's own answers to questions like those of {guard.task}; of"

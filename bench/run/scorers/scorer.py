@@ -30,6 +30,7 @@ from bench.grading.judges import open_judge
 from bench.model import specs
 from bench.progress import Progress, Silent
 from bench.prompts.templates import parse_letter
+from bench.report.text import plural
 from bench.run.config import HeadSetting, RunConfig
 from bench.run.plan import trained_adapter
 from bench.run.preparation import open_pair_models
@@ -136,7 +137,9 @@ class Scorer:
             return np.zeros(0)
         provided = self.check_answers(parsed, provided, strict=True)
         if repeated := with_equal_options(parsed):
-            warnings.warn(f"{len(repeated):,} questions have equal options, such as {repeated[0]!r}", stacklevel=2)
+            warnings.warn(
+                f"{plural(len(repeated), 'question')} with equal options, such as {repeated[0]!r}", stacklevel=2
+            )
         if note := self.traces_note(parsed, provided):
             warnings.warn(note, stacklevel=2)
         with tempfile.TemporaryDirectory(prefix="confbench-head-") as folder:  # a service would fill a store for ever
@@ -416,7 +419,7 @@ def parse_questions(
     embedded = [_check_answer(q.get(GIVEN), i) if isinstance(q, Mapping) else None for i, q in enumerate(questions)]
     provided = embedded if answers is None else [_check_answer(answer, i) for i, answer in enumerate(answers)]
     if len(provided) != len(items):
-        raise UserError(f"expected an answer to each of {len(items):,} questions, got {len(provided):,}")
+        raise UserError(f"expected an answer to each of {plural(len(items), 'question')}, got {len(provided):,}")
     for i, (inside, text) in enumerate(zip(embedded, provided, strict=True)):
         if inside not in {None, text}:
             raise UserError(

@@ -492,7 +492,7 @@ def test_file_is_scored_line_by_line(scored: Scored, whole_run: WholeRun, known:
     assert (empty["confidence"], empty["note"]) == (None, "the answer has no text")
     assert (long["answer"], long["confidence"]) == (None, None)
     assert "context" in long["note"]
-    others = "1 questions are of subjects that the head has no exemplars of ('general knowledge'): their prompts show 5"
+    others = "1 question of subjects that the head has no exemplars of ('general knowledge'): their prompts show 5"
     assert notes == [
         "given answers that are a letter written otherwise (A for a), scored as it: 4",
         f"11 of 18 questions scored with {new['head']}; answers given: 15, the model's: 3",
@@ -508,7 +508,7 @@ def test_file_is_scored_line_by_line(scored: Scored, whole_run: WholeRun, known:
     for answer in odd:
         with pytest.raises(UserError, match=rf"question 'asked:0': expected one of a, b as its answer, got '{answer}'"):
             head(ASKED, answer)
-    with pytest.warns(UserWarning, match="1 questions have equal options, such as 'asked:0'"):
+    with pytest.warns(UserWarning, match="1 question with equal options, such as 'asked:0'"):
         head({**ASKED, "choices": ["red", "blue", " red"]})
 
 
@@ -517,7 +517,7 @@ def test_answers_may_be_in_a_file_of_their_own(scored: Scored, known: dict[str, 
     answers = written(tmp_path / "answers.jsonl", {"id": "one", "text": "b"}, {"id": "two", "text": "c"})
     line, notes = scored(row, answers=answers)
     assert line == scored(row | {"given": "b"})[0]
-    assert "answers.jsonl: 1 answers are to no question of asked.jsonl" in notes
+    assert "answers.jsonl: left out: 1 answer to no question of asked.jsonl" in notes
     with pytest.raises(UserError, match="has answers of its own in column 'given'"):
         scored(row | {"given": "b"}, answers=answers)
     others = written(tmp_path / "others.jsonl", {"id": "three", "text": "c"})
@@ -630,7 +630,7 @@ def lists_of(shown: str) -> str:
         ({**ASKED, "choices": (each for each in "xy")}, None, lists_of("<generator")),
         (ASKED, {"a"}, "expected a list of answers, got set"),
         (ASKED, "a", "expected a list of answers, got str 'a'"),
-        (ASKED, ["a", "b"], "expected an answer to each of 1 questions, got 2"),
+        (ASKED, ["a", "b"], "expected an answer to each of 1 question, got 2"),
         (ASKED, [1], "expected answers as text, got int"),
         (ASKED, [""], "question 0: expected a non-empty answer, got ''; give None, and the model answers, or leave"),
         ({**ASKED, "given": " \n"}, None, r"question 0: expected a non-empty answer, got ' \\n'"),
@@ -779,7 +779,7 @@ def test_command_prints_scores_to_the_terminal_or_a_file(whole_run: WholeRun, sc
     assert (printed.returncode, kept.returncode, kept.stdout) == (0, 0, "")
     assert printed.stdout == out.read_text(encoding="utf-8")
     assert json.loads(printed.stdout)["answer"] == "a"
-    assert "1 of 1 questions scored" in printed.stderr
+    assert "1 of 1 question scored" in printed.stderr
     assert bench(*words, "--out", asked).returncode == 2
     assert asked.read_text(encoding="utf-8").count("Which?") == 1
     assert "make it first" in bench(*words, "--out", tmp_path / "a" / "b").stderr
@@ -866,7 +866,7 @@ def test_guard_enters_every_scored_line(
     assert {line["guard"] for line in lines} == {"bees: risk 0.1, level 0.9, threshold 0.5"}
     told = " ".join(report.notes)
     assert f": {sum(line['trusted'] is True for line in lines)}" in told
-    assert "of 3 answers that were given to it it guarantees" in told
+    assert "of 3 answers given to it it guarantees" in told
 
 
 def test_guard_says_nothing_of_no_letter(copy: Path) -> None:
@@ -903,9 +903,9 @@ def test_guard_trusts_an_answer_at_the_threshold() -> None:
 @pytest.mark.parametrize(
     ("given", "unknown", "beyond"),
     [
-        (3, 0, "of 3 answers that were given to it it guarantees nothing"),
+        (3, 0, "of 3 answers given to it it guarantees nothing"),
         (0, 2, "of 2 questions of other subjects it guarantees nothing"),
-        (3, 2, "of 3 answers that were given to it and 2 questions of other subjects it guarantees nothing"),
+        (3, 2, "of 3 answers given to it and 2 questions of other subjects it guarantees nothing"),
     ],
 )
 def test_guard_names_what_it_does_not_cover(given: int, unknown: int, beyond: str) -> None:
