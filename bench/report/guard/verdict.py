@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
 from bench.report.tables.model import unique
 from bench.report.text import count, percent, range_text, two_digits
+from bench.report.verdict.phrases import name_first_few
 
 _ROUNDING = 1e-6
 
@@ -105,6 +106,11 @@ def why_failed(seed: GuardedCell) -> str:
         f"of the {seed.accepted:,} calibration answers above its strictest threshold {seed.n_wrong:,} are wrong"
         f" ({percent(seed.n_wrong / seed.accepted)} %), which certifies {percent(seed.bound)} %"
     )
+    if seed.answers_needed is None and seed.is_few:
+        return (
+            f"{reason}; that may be the method, or chance, as the calibration answers are few"
+            f" ({len(seed.calibration.values):,}): more of them, a better order or a higher --risk may help"
+        )
     if seed.answers_needed is None:
         return (
             f"{reason}; so many mistakes no number of answers makes up for: it takes a better order or a higher --risk"
@@ -118,13 +124,15 @@ def why_failed(seed: GuardedCell) -> str:
 
 def describe_needs(guards: GuardedTable) -> Iterator[str]:
     """Yield sentences on what would certify a threshold for methods that have none, a sentence for each reason."""
-    too_few, too_wrong, empty = list[str](), list[str](), list[str]()
+    too_few, too_wrong, untold, empty = list[str](), list[str](), list[str](), list[str]()
     for line in guards.evaluated:
         label, failing = line.line.key.label, [seed for seed in line.seeds if seed.threshold is None]
         if sizes := [seed.answers_needed for seed in failing if seed.answers_needed is not None]:
             too_few.append(f"{label} ({range_text(map(two_digits, sizes), count)})")
+        elif wrong := [seed for seed in failing if seed.accepted]:
+            (untold if all(seed.is_few for seed in wrong) else too_wrong).append(label)
         elif failing:
-            (too_wrong if any(seed.accepted for seed in failing) else empty).append(label)
+            empty.append(label)
     if too_few:
         yield (
             f"Calibration answers needed (there are {guards.feasible.n:,}), if mistakes above the strictest threshold"
@@ -134,6 +142,11 @@ def describe_needs(guards: GuardedTable) -> Iterator[str]:
         yield (
             f"Too many wrong even above the strictest threshold; only a better order of the answers or a higher --risk"
             f" would help: {', '.join(too_wrong)}."
+        )
+    if untold:
+        yield (
+            f"Too many wrong above the strictest threshold, which may be the method, or chance, as the calibration"
+            f" answers are few ({guards.feasible.n:,}): {name_first_few(untold)}."
         )
     if empty:
         yield f"No calibration answer above the strictest threshold: {', '.join(empty)}."
