@@ -21,7 +21,7 @@ from bench.report.selection import Selection
 from bench.report.tables.build import build, table_views
 from bench.report.tables.model import Table
 from bench.report.tables.request import tables_of
-from bench.report.text import two_digits
+from bench.report.text import EN_DASH, two_digits
 from bench.report.verdict import summary_of, verdict_of
 from bench.report.verdict.verdicts import COLUMNS, MOST_LINES
 from bench.results.row import LabelsSeen
@@ -210,6 +210,24 @@ def test_summary_leaves_out_models_at_chance() -> None:
     assert row.task == "atlas-choice (tiny, 1 at chance or badly judged left out)"
     (row,) = summary_of([weak])  # there is no other
     assert (row.leads, row.task) == ("b", "atlas-choice")
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_summary_leaves_out_models_that_judge_nothing(share: float) -> None:
+    """Of answers that are all right or all wrong; where beside them a model guesses, nothing is left to be told."""
+    empty = judged({"a": 0.2, "b": 0.1}, every={"llm_accuracy": share})
+    good, weak = judged({"a": 0.1, "b": 0.2}), judged({"a": 0.2, "b": 0.1})
+    weak = replace(weak, model="weak", warnings={**weak.warnings, "at_chance": "It guesses."})
+    (row,) = summary_of([good, replace(empty, model="empty")])
+    assert (row.leads, row.sure, row.models) == ("a", "sure", 1)
+    assert row.task == "atlas-choice (tiny, 1 all right or all wrong left out)"
+    for tables, told in (([empty], ""), ([weak, empty], "1 at chance or badly judged left out, ")):
+        (row,) = summary_of(tables)
+        assert (row.leads, row.models) == ("no answers to judge by", 0)
+        assert (row.sure, row.by, row.orders, row.cost) == (EN_DASH,) * 4
+        assert row.task == f"atlas-choice ({told}1 all right or all wrong left out)"
+        (texts,) = (each["texts"] for each in verdict_data(tables, [table.model for table in tables])["rows"])
+        assert texts[1:3] == ["no answers to judge by", "nothing to compare"]
 
 
 def test_verdicts_on_parts_and_other_answers_are_named(tmp_path: Path) -> None:
