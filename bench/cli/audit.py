@@ -22,7 +22,7 @@ def audit(request: AuditRequest, *, files: Files, as_json: AsJson = False) -> No
     """Say what confidences that you already have are worth; no model is run.
 
     Each row is an answer: whether it is right (`correct`), and how sure somebody was. Exits with 1 if a limit of
-    --fail-above is broken.
+    --fail-above is broken, or can't be tested.
 
     Example: bench audit scores.csv --confidence verbal,logprob --by category
     """

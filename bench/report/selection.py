@@ -153,7 +153,7 @@ class AuditRequest:
     legend: bool = False
     """Explain all signs and columns, which a terminal does in two lines otherwise."""
     fail_above: Names = ()
-    """NAME=0.1: exit with 1 if the calibration error of a confidence is above that, beyond chance."""
+    """NAME=0.1: exit with 1 if the calibration error of a confidence is above that beyond chance, or not testable."""
     out: Annotated[Path | None, Heading("Where")] = None
     """Folder to write the page (audit.html), tables (md, csv, json) and reliability diagrams (svg) to."""
 

@@ -36,6 +36,8 @@ def test_audit_exits_with_1_above_a_limit(tmp_path: Path) -> None:
     assert lines[0] == "all answers on scores"
     assert lines[1].startswith("Overconfident: confidence_1 by ")
     assert bench("audit", file, "--fail-above", f"{name}=0.5").returncode == 0
+    few = bench("audit", scores(tmp_path, 50), "--fail-above", f"{name}=0.5")
+    assert (few.returncode, few.stdout.splitlines()[-1][:12]) == (1, "not tested: ")
 
 
 def test_audit_prints_json_and_writes_its_files(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from bench.results.files import RECALIBRATED
 from bench.results.question_records import QuestionRecords
 from bench.results.row import AUDIT, ResultRow
 from bench.stats import Overconfidence, Settings
+from bench.stats.intervals import MIN_CALIBRATED
 
 LEVEL = 0.95
 _NULL_LABELS = 10_000_000
@@ -67,11 +68,13 @@ class Gate(NamedTuple):
     rmsce: float | None
     ends: tuple[float, float] | None
     """Interval of the calibration error, see `error_ends`; None if it was not tested."""
+    reason: str = ""
+    """Why it was not tested; otherwise empty."""
 
     @property
     def failed(self) -> bool:
-        """Whether the calibration error is above the limit beyond chance."""
-        return self.ends is not None and self.ends[0] > self.limit
+        """Whether the calibration error is above the limit beyond chance, or could not be tested."""
+        return self.ends is None or self.ends[0] > self.limit
 
 
 class AuditTables(NamedTuple):
@@ -114,13 +117,28 @@ def audit(sheet: Sheet, request: AuditRequest) -> AuditTables:
     built = build.build([row for row, _ in results], standings_of=standings)
     tables = tuple(_audited(table, records) for table in built)
     gates = tuple(
-        Gate(table.model, name, limit, line.estimate("rmsce").mean, error_ends(line, table))
+        _gate(table, line, limit)
         for (name, limit), table in product(limits, tables)
         for line in table.lines
         if line.key.method == name
     )
     compared = tuple(_compared(tables, records, settings))
     return AuditTables(request, tables, compared, tuple(_gaps(tables, values, records)), gates, records)
+
+
+def _gate(table: Table, line: Line, limit: float) -> Gate:
+    """Hold a confidence of a group against a limit.
+
+    Where the calibration error has no interval, overconfidence alone is known: that it is above the limit says enough.
+    That it isn't says enough where nearly all of many answers are right, or wrong, but not where few are of both.
+    """
+    error, off, ends = line.estimate("rmsce"), table.overconfidence.get(line.key), error_ends(line, table)
+    if error.ends is None and off is not None and off.interval.kind == "exact" and off.n >= MIN_CALIBRATED:
+        ends = ends or (0.0, 1.0)
+    elif error.ends is None and ends is not None and ends[0] <= limit:
+        ends = None
+    reason = error.standing.fixed.reason if error.standing else "it has no value"
+    return Gate(table.model, line.key.method, limit, error.mean, ends, reason * (ends is None))
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

@@ -46,9 +46,10 @@ def views_of(audit: AuditTables, tables: Sequence[Table]) -> TableViews:
 def gate_sentence(gate: Gate) -> str:
     """Return what a limit of `--fail-above` came to, as a sentence."""
     limit, where = percent(gate.limit), f"{gate.confidence} ({gate.group})"
-    if gate.rmsce is None or gate.ends is None:
-        return f"not tested: {where} against a calibration error of {limit} points: too few answers for an interval"
-    error = points(max(gate.rmsce, gate.ends[0]), *gate.ends)  # RMSCE may be estimated below what is sure
+    if gate.ends is None:
+        against = f"not tested: {where} against a calibration error of {limit} points"
+        return f"{against}: {gate.reason}; a limit that can't be tested is not kept"
+    error = points(max(gate.rmsce or 0.0, gate.ends[0]), *gate.ends)  # RMSCE may be estimated below what is sure
     word, verdict = ("failed", "above") if gate.failed else ("passed", "not above")
     return f"{word}: {where} has a calibration error of {error}, {verdict} {limit} beyond chance"
 

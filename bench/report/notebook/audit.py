@@ -60,7 +60,7 @@ class Audit(Results):
 
     @property
     def failed(self) -> bool:
-        """Whether a calibration error is above its limit in `fail_above`, beyond chance."""
+        """Whether a calibration error is above its limit in `fail_above`, beyond chance, or could not be tested."""
         return any(gate.failed for gate in self.found.gates)
 
     @property

@@ -9,7 +9,6 @@ from bench.report.competition import CALIBRATION, CHANCE
 from bench.report.tables.model import Line, Table
 from bench.report.text import interval_text, metric_name, percent, precise
 from bench.report.verdict.phrases import name_first_few, with_value
-from bench.stats.intervals import MIN_CALIBRATED
 from bench.stats.overconfidence import NOT_SHOWN, OVER, TOO_FEW, UNDER, Overconfidence
 
 METRIC = METRICS["brier"]
@@ -31,10 +30,10 @@ def error_ends(line: Line, table: Table) -> tuple[float, float] | None:
     """Return the interval of the calibration error (RMSCE); None without one.
 
     It is no smaller than the overconfidence of the same answers, so the nearer end of that is a lower end, too. This
-    end alone is known where hardly any answers are right, or wrong.
+    end alone is known of fewer than a hundred answers, and where hardly any are right, or wrong.
     """
     ends, off = line.estimate(CALIBRATION).ends, table.overconfidence.get(line.key)
-    least = off.least if off and off.n >= MIN_CALIBRATED else 0.0
+    least = off.least if off else 0.0
     ends = ends or ((least, 1.0) if least else None)
     return ends and (max(0.0, ends[0], least), ends[1])
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 
 import bench
 from bench.api import UserError
@@ -384,8 +385,29 @@ def test_audit_limit_fails_above_the_lower_end() -> None:
     assert off.least <= low < (gate.rmsce or 0.0) < high  # RMSCE is no smaller than overconfidence
     between = (low + (gate.rmsce or 0.0)) / 2
     assert not bench.audit(table, confidences="verbal", fail_above=f"verbal={between}").failed
-    few = bench.audit(table[:40], confidences="verbal", fail_above="verbal=0")
-    assert (few.failed, few.limits[0][:11]) == (False, "not tested:")
+
+
+@pytest.mark.parametrize(
+    ("n", "right", "sure", "said"),
+    [
+        (99, 0, 0.95, "failed: p (all answers) has a calibration error of 95.0 points (91.3 to 100.0), above 10.0"),
+        (10, 0, 0.95, "failed: p (all answers) has a calibration error of 64.2 points (64.2 to 100.0), above 10.0"),
+        (40, 20, 0.95, "failed: p (all answers) has a calibration error of 44."),
+        (40, 20, 0.6, "not tested: p (all answers) against a calibration error of 10.0 points: 100 questions are "),
+        (99, 99, 0.99, "not tested: "),
+        (9, 0, 0.95, "not tested: "),
+        (300, 300, 0.999, "passed: "),
+        (300, 298, 0.99, "passed: "),
+    ],
+)  # fmt: skip
+def test_audit_limit_of_few_or_one_sided_answers(n: int, right: int, sure: float, said: str) -> None:
+    """What is not shown to be kept fails; the lower ends are those of Clopper and Pearson."""
+    audit = bench.audit(pd.DataFrame({"correct": np.arange(n) < right, "p": sure}), fail_above="p=0.1")
+    assert audit.limits[0].startswith(said)
+    assert audit.failed != said.startswith("passed")
+    if right == 0 and n > 9:
+        (gate,) = audit.found.gates
+        assert (gate.ends or (0.0,))[0] == pytest.approx(sure - binomtest(0, n).proportion_ci(0.95).high)
 
 
 def test_audit_prints_no_error_below_its_interval() -> None:
