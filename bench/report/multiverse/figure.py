@@ -111,10 +111,10 @@ def plot_claims(multiverse: Multiverse) -> Figure | None:
             ax.grid(axis="x")
             name_rows(ax, [format_claim(outcome) for outcome in claims])
             for i, outcome in enumerate(claims):
-                if outcome.share is None:
-                    continue
                 colour = SURVIVING if outcome.survives else FALLEN
-                ax.barh(i, outcome.share, 0.6, color=colour, label=f"{format_claim(outcome)}/holds", zorder=1)
+                ax.barh(
+                    i, outcome.holds / outcome.n, 0.6, color=colour, label=f"{format_claim(outcome)}/holds", zorder=1
+                )
                 if outcome.tested:
                     shown = outcome.significant / outcome.tested
                     ax.barh(i, shown, 0.28, color=SHOWN, label=f"{format_claim(outcome)}/significant", zorder=1.5)

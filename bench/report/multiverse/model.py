@@ -200,5 +200,13 @@ class Multiverse:
         return [universe for universe in self.of(family) if set(self.methods[family]) <= universe.values.keys()]
 
     def claims(self, family: str) -> list[PairOutcome]:
-        """Return the claims of a family (e.g. "calibration"): pairs whose difference is significant in the table."""
-        return [pair for pair in self.contests if pair.family == family and pair.is_claim]
+        """Return the examined claims of a family (e.g. "calibration").
+
+        A claim is a pair whose difference is significant in the table; it is examined if some universe has both
+        methods.
+        """
+        return [pair for pair in self.contests if pair.family == family and pair.is_claim and pair.n]
+
+    def unexamined(self, family: str) -> list[PairOutcome]:
+        """Return the claims of a family (e.g. "calibration") of which no universe (analysis) has both methods."""
+        return [pair for pair in self.contests if pair.family == family and pair.is_claim and not pair.n]

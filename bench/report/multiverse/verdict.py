@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from bench.report.multiverse.definitions import DEFINITION, Family
 from bench.report.multiverse.model import SURVIVES, Multiverse, PairOutcome
 from bench.report.text import MINUS, plural
+from bench.report.verdict.phrases import name_first_few
 
 _FEW = 4
 """Maximum number of claims, or of methods, that a sentence names."""
@@ -57,23 +58,31 @@ def describe_weakest(pair: PairOutcome) -> str:
 def verdict(multiverse: Multiverse) -> tuple[str, ...]:
     """Return the sentences on a multiverse analysis.
 
-    They say how many claims of each family (kind) survive, and why the others fall. They name the methods that most
-    often have the best value. They say what analyses show about pairs that are not significant in the table.
+    They say how many claims of each family (kind) survive, which no universe examines, and why the others fall. They
+    name the methods that most often have the best value. They say what analyses show about pairs that are not
+    significant in the table.
     """
     sentences, leaders = [], []
     for family in multiverse.families:
         claims, n = multiverse.claims(family.name), len(multiverse.of(family.name))
         scope = f"{family.name[0].upper()}{family.name[1:]} ({plural(n, 'universe')})"
+        unseen = [f"“{format_claim(c)}”" for c in multiverse.unexamined(family.name)]
         survivors = [c for c in claims if c.survives]
         tested, shown = sum(c.tested > 0 for c in survivors), sum(c.is_shown for c in survivors)
         few = "" if n * (1 - SURVIVES) >= 1 else ", with so few in all"
+        also = f"; {shown} of {plural(tested, 'survivor')} with a test are also significant in {THRESHOLD} of their"
+        also = f"{also} tests" if tested else "; no survivor has a test" * bool(survivors)
+        nothing = "the table claims nothing" + " that any of these examines" * bool(unseen)
         sentences.append(
             f"{scope}: {len(survivors)} of {len(claims)} claims of the table survive in at least {THRESHOLD} of"
-            f" these{few}; {shown} of {plural(tested, 'survivor')} with a test are also significant in {THRESHOLD} of"
-            " their tests."
+            f" these{few}{also}."
             if claims
-            else f"{scope}: the table claims nothing, so nothing can fall."
+            else f"{scope}: {nothing}, so nothing can fall."
         )
+        if unseen:
+            sentences.append(
+                f"Not examined in {family.name}, as no universe has numbers of both: {name_first_few(unseen, _FEW)}."
+            )
         # share of the universes with values of all methods in which a method has the best value
         ranked = [ranks for ranks in multiverse.places if ranks.family == family.name and ranks.spread.first > 0]
         ranked.sort(key=lambda ranks: -ranks.spread.first)
@@ -108,9 +117,7 @@ def _fallen(claims: Sequence[PairOutcome], family: Family) -> Iterator[str]:
     fallen = sorted((c for c in claims if not c.survives), key=lambda c: (c.share or 0.0, c.first, c.second))
     for c in fallen[:_FEW]:
         why = f"it holds in {c.holds} of {c.n} universes"
-        if c.share is None:
-            why = "no universe has numbers of both"
-        elif c.weakest is not None:
+        if c.weakest is not None:
             why += f", least under {describe_weakest(c)}"
         if c.decides is not None:
             why += f"; the choice of {c.decides} explains {format_share(c.explained_most)} of that"

@@ -205,9 +205,10 @@ def _records(m: Multiverse) -> Iterator[dict[str, Any]]:
 def _survival(pair: PairOutcome) -> dict[str, bool | None]:
     """Return whether a claim survives, and whether most tests confirm it, too.
 
-    Both are None for a pair without a claim, i.e. without a significant difference in the results table.
+    Both are None for a pair without a claim, i.e. without a significant difference in the results table, and for a
+    claim that no universe (analysis) examines.
     """
-    is_claim = pair.is_claim
+    is_claim = pair.is_claim and pair.n > 0
     return {"survives": pair.survives if is_claim else None, "shown": pair.is_shown if is_claim else None}
 
 

@@ -146,12 +146,14 @@ def test_multiverse_tables_are_those_of_the_golden_file(
     (one, *_) = (c for c in multiverse.contests if c.is_claim)
     fallen = {n: tuple(replace(one, first=f"method-{k}", holds=0) for k in range(n)) for n in (4, 6)}
     untested = tuple(replace(c, tested=0, significant=0, reversed=0) for c in multiverse.contests)
+    unseen = tuple(replace(c, n=0, holds=0, tested=0, significant=0, reversed=0) for c in multiverse.contests)
     check_golden("multiverse.md.txt", as_cases({
         "three methods": formats.render(build_analysis(multiverse).views, "md").splitlines(),
         "one that the definition turns": verdict(hidden),
         "one that a seed turns": verdict(moody),
         "equal methods": verdict(equal),
         "nothing tested": verdict(replace(multiverse, contests=untested)),
+        "nothing examined": verdict(replace(multiverse, contests=unseen)),
         **{f"{n} claims that fall": verdict(replace(multiverse, contests=own)) for n, own in fallen.items()},
     }))  # fmt: skip
 
@@ -165,6 +167,26 @@ def test_claim_falls_with_a_significant_reversal(changes: dict[str, int], surviv
     counts = {"n": 100, "holds": 99, "tested": 100, "significant": 90, "reversed": 0, **changes}
     claim = PairOutcome("Brier", "a", "b", -0.1, 0.01, is_claim=True, **counts)
     assert (claim.survives, claim.is_shown) == (survives, is_shown)
+
+
+def test_claims_that_no_universe_examines_are_named(tmp_path: Path) -> None:
+    """`good` and `poor` share no seed: neither counted, nor told to survive or fall, in any rendering."""
+    for method, seeds in (("good", (0, 1)), ("poor", (2, 3)), ("fair", (0, 1, 2, 3))):
+        for seed in seeds:
+            plant(tmp_path, method, noisy(method, seed, SPREAD[method]), seed=seed)
+    multiverse = found(tmp_path)
+    told = verdict(multiverse)
+    assert "Not examined in Brier, as no universe has numbers of both: “good beats poor”." in told
+    assert [text for text in told if "good beats poor" in text and not text.startswith("Not examined")] == []
+    n = sum(c.is_claim for c in multiverse.contests if c.family == "Brier") - 1
+    assert any(text.startswith("Brier (") and f" {n} of {n} claims of the table survive" in text for text in told)
+    views = build_analysis(multiverse).views
+    assert next(row.cells[2].text for row in views.grids[0].rows if row.cells[0].text == "Brier") == str(n)
+    record = next(r for r in views.records() if (r["first"], r["second"], r["family"]) == ("good", "poor", "Brier"))
+    assert (record["is_claim"], record["universes"], record["survives"], record["shown"]) == (True, 0, None, None)
+    figure = plot_claims(multiverse)
+    assert figure is not None
+    assert "good beats poor" not in words(figure)
 
 
 def test_universe_values_are_those_of_the_result_files(folder: Path, multiverse: Multiverse) -> None:
