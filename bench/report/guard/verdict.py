@@ -68,14 +68,22 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
         best, done = passed[0], passed[0].passed_seeds
         kind = "score" if done[0].is_score else "confidence"
         start = range_text([c.threshold for c in done], format_threshold)
+        same = [line.line.key.label for line in passed[1:] if percent(line.coverage) == percent(best.coverage)]
+        like = f" (and as many by {name_first_few(same)})" if same else ""
         yield (
-            f"Most answers are kept by {best.line.key.label}: {percent(best.coverage)} %, from a {kind} of {start} on"
+            f"Most answers are kept by {best.line.key.label}{like}: {percent(best.coverage)} %,"
+            f" from a {kind} of {start} on"
             f"{f', with {len(done)} of {len(best.seeds)} seeds' * (len(best.seeds) > 1 and not guards.table.is_audit)}."
         )
     elif limits.most:
-        line, seed = min(((line, seed) for line in guards.evaluated for seed in line.seeds), key=lambda p: p[1].bound)
+        found = [(line.line.key.label, seed) for line in guards.evaluated for seed in line.seeds]
+        closest, seed = min(found, key=lambda pair: pair[1].bound)
+        same = list(
+            unique(name for name, own in found if name != closest and percent(own.bound) == percent(seed.bound))
+        )
         which = f" (seed {seed.row.seed})" * (not guards.table.is_audit)
-        yield f"Closest: {line.line.key.label}{which}: {why_failed(seed)}."
+        like = f", like {name_first_few(same)}" if same else ""
+        yield f"Closest: {closest}{which}{like}: {why_failed(seed)}."
     # more mistakes on the other questions than chance explains
     bad = []
     for line in passed:

@@ -20,11 +20,26 @@ def with_value(line: Line, metric: str) -> str:
     return f"{line.key.label} ({value_phrase(line, metric)})"
 
 
+def with_ties(lines: Sequence[Line], metric: str) -> str:
+    """Return the first method with its mean, and which others look the same, e.g. `ccps (14.1, like pik and lts)`.
+
+    Args:
+        lines: at least one method, the best mean first.
+        metric: name in `bench.metrics.METRICS`.
+    """
+    same = [line.key.label for line in lines[1:] if _mean_text(line, metric) == _mean_text(lines[0], metric)]
+    like = f", like {name_first_few(same, most=3)}" if same else ""
+    return f"{lines[0].key.label} ({value_phrase(lines[0], metric)}{like})"
+
+
+def _mean_text(line: Line, metric: str) -> str:
+    mean = line.estimate(metric).mean
+    return "unknown" if mean is None else value_text(METRICS[metric], displayed_value(metric, mean))
+
+
 def value_phrase(line: Line, metric: str) -> str:
     """Return a method's mean of a metric, and how many seeds it has where some failed, e.g. `14.1, 2 of 3 seeds`."""
-    mean = line.estimate(metric).mean
-    text = "unknown" if mean is None else value_text(METRICS[metric], displayed_value(metric, mean))
-    return text + f", {len(line.seeds)} of {line.n_runs} seeds" * (len(line.seeds) != line.n_runs)
+    return _mean_text(line, metric) + f", {len(line.seeds)} of {line.n_runs} seeds" * (len(line.seeds) != line.n_runs)
 
 
 def join_with_and(texts: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from bench.report.verdict.phrases import (
     name_first_few,
     sort_by_cost,
     value_phrase,
+    with_ties,
     with_value,
 )
 
@@ -172,7 +173,7 @@ def _leader_sentence(block: Competition, averaged: str, free: Line | None = None
     leaders = [with_value(line, block.metric) for line in block.leaders]
     if block.constant_wins and (standing := block.first[0].standing):
         constant = f"{100 * standing.constant_confidence:.1f} % (Brier score {100 * standing.constant:.1f})"
-        best = with_value(block.ranked[0], block.metric)
+        best = with_ties(block.ranked, block.metric)
         if not all(block.fails(line) for line in block.ranked):
             return f"Best {by}: {best}, but its Brier score is no better than that of a constant, {constant}."
         remedy = "; recalibrated ones may (--recalibrate)" * any(line.orders_answers for line in block.ranked)
@@ -181,7 +182,7 @@ def _leader_sentence(block: Competition, averaged: str, free: Line | None = None
         groups = {line.standing and line.standing.labels for line in block.known}
         is_one = block.state == "not tested" and len(groups) == 1
         known = [line for line in block.known if line.key not in block.excluded] or list(block.known)
-        mean = f"; the best mean is {with_value(known[0], block.metric)}" if is_one else ""
+        mean = f"; the best mean is {with_ties(known, block.metric)}" if is_one else ""
         return f"Nobody leads {by}: {block.why_nobody}{mean}."
     best_line, others = block.leaders[0], block.others
     if block.metric == ORDER and not best_line.orders_answers:
@@ -221,10 +222,13 @@ def _ahead_phrase(block: Competition) -> str:
 
 def _best_without_labels(block: Competition) -> Line | None:
     """Return the best ranked method without labels that beats a constant confidence, if the best method has labels."""
-    if not block.leaders or not n_labels(block.leaders[0]):
-        return None
-    unlabelled = (line for line in block.ranked if line.labels and not n_labels(line))
-    return next((line for line in unlabelled if not block.fails(line)), None)
+    has_labels = block.leaders and n_labels(block.leaders[0])
+    return next(iter(_without_labels(block)), None) if has_labels else None
+
+
+def _without_labels(block: Competition) -> list[Line]:
+    """Return the ranked methods without labels that beat a constant confidence, the best mean first."""
+    return [line for line in block.ranked if line.labels and not n_labels(line) and not block.fails(line)]
 
 
 def _free_sentence(block: Competition, free: Line | None) -> str:
@@ -232,7 +236,7 @@ def _free_sentence(block: Competition, free: Line | None) -> str:
     if free is not None:
         pair = block.comparison_to(block.leaders[0], free)
         distance = "tied with the best" if free in block.leaders else distance_phrase(pair) if pair else "not tested"
-        return f"Best without labels: {with_value(free, block.metric)}, {distance}."
+        return f"Best without labels: {with_ties(_without_labels(block), block.metric)}, {distance}."
     if block.leaders and any(block.fails(line) and line.labels and not n_labels(line) for line in block.ranked):
         return "Without labels no method beats a constant confidence." * bool(n_labels(block.leaders[0]))
     return ""
@@ -240,13 +244,13 @@ def _free_sentence(block: Competition, free: Line | None) -> str:
 
 def _recalibrated_sentence(block: Competition, recalibrated: Sequence[Competition]) -> str:
     """Return the sentence on the best recalibrated method, if no method as it is has a better mean."""
-    leaders = [line for other in recalibrated for line in other.leaders[:1]]
-    best = min(leaders, key=lambda line: line.badness(block.metric) or 0.0, default=None)
+    leaders = [line for other in recalibrated for line in other.leaders]
+    leaders.sort(key=lambda line: line.badness(block.metric) or 0.0)
     least = block.known[0].badness(block.metric) if block.known else None
-    if best is None or least is None or (best.badness(block.metric) or 0.0) >= least:
+    if not leaders or least is None or (leaders[0].badness(block.metric) or 0.0) >= least:
         return ""
-    labels = f"{count(n_labels(best))} labels"
-    return f"Best recalibrated: {with_value(best, block.metric)}, {labels}; not tested against these."
+    labels = f"{count(n_labels(leaders[0]))} labels"
+    return f"Best recalibrated: {with_ties(leaders, block.metric)}, {labels}; not tested against these."
 
 
 def _baseline_sentence(block: Competition, free: Line | None = None) -> str:
@@ -284,7 +288,9 @@ def _cost_sentence(block: Competition, free: Line | None) -> str:
     if not (cheapest := sort_by_cost(block.chosen)):
         return ""
     known = [line for line in cheapest if line.answer_tokens]
-    which = " (the cheapest of these)" * (cheapest[0] not in block.leaders[:1] and len(known) > 1)
+    same = [line.key.label for line in known[1:] if cost_phrase(line) == cost_phrase(cheapest[0])]
+    like = f", like {name_first_few(same)}" if same else ""
+    which = f" (the cheapest of these{like})" * (cheapest[0] not in block.leaders[:1] and len(known) > 1)
     other = f"; {free.key.label} {cost_phrase(free)}" if free is not None and free is not cheapest[0] else ""
     return f"Tokens per answer: {cheapest[0].key.label}{which} {cost_phrase(cheapest[0])}{other}."
 

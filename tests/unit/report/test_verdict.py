@@ -174,6 +174,18 @@ def test_verdict_names_better_means_that_fail() -> None:
     assert summary_of([replace(two, model=m, headline="acc") for m in "xy"])[0].by == "\u22120.5"
 
 
+def test_verdict_names_methods_that_look_equal() -> None:
+    """To the last digit that is shown; of many the first two."""
+    means, free = {"a": 0.1, "b": 0.16, "c": 0.16001, "d": 0.1602}, {"labels_seen": LabelsSeen()}
+    found = verdict_of(judged(means, rows=dict.fromkeys("bcd", free))).sentences
+    assert found[1] == "Best without labels: b (16.0, like c and d), 6.0 points behind (5.0 to 7.0)."
+    (text, *_) = verdict_of(judged(dict.fromkeys("abcde", 0.3))).sentences
+    assert "; best is a (30.0, like b, c and 2 others); recalibrated ones may" in text
+    pairs = [frozenset(pair) for pair in ("ab", "ac", "bc")]
+    (text, *_) = verdict_of(judged({"a": 0.1, "b": 0.1004, "c": 0.1006}, untested=pairs)).sentences
+    assert text.endswith("; the best mean is a (10.0, like b).")
+
+
 def test_verdict_escapes_names_in_each_format() -> None:
     table = judged({"a_b*": 0.1, "[red]c|": 0.2, "\\textbf": 0.3})
     first = verdict_of(table).sentences[0]
