@@ -219,6 +219,14 @@ class ResultRow:
         """Whether the confidences come from a file of `bench audit`: no run, and so no cost or labels, is known."""
         return self.answers_source.startswith(AUDIT)
 
+    def std_over_subjects(self, metric: str) -> float | None:
+        """Return the standard deviation of a metric over subjects; None if fewer than two have a value.
+
+        With `std_ddof` = 0 the stored deviation of one subject is 0, which is no spread.
+        """
+        summary = self.metrics.get(metric)
+        return summary.std if summary and len(self.per_subject) - summary.n_undefined > 1 else None
+
     @property
     def is_order_alone(self) -> bool:
         """Whether the result has only rank-based metrics, because its scores could not be scaled to probabilities."""

@@ -120,9 +120,7 @@ class FigureData:
         estimate = line.estimate(metric)
         ends = estimate.ends
         if self.level is None:
-            results = [(row, row.metrics[metric]) for row in line.ok_rows if metric in row.metrics]
-            known = min((len(row.per_subject) - summary.n_undefined for row, summary in results), default=0)
-            if estimate.mean is None or estimate.std is None or known < 2:  # spread of one
+            if estimate.mean is None or estimate.std is None:
                 return None
             ends = estimate.mean - estimate.std, estimate.mean + estimate.std
         low, high = (displayed_value(metric, end) for end in METRICS[metric].bounds)

@@ -62,7 +62,7 @@ def long(tables: Sequence[Table]) -> DataFrame:
                         **common,
                         "metric": name,
                         "value": summary and summary.of(table.average),
-                        "std": summary and summary.std,
+                        "std": row.std_over_subjects(name),
                         "mean": estimate.mean if is_ok else None,
                         "low": low,
                         "high": high,

@@ -184,7 +184,7 @@ def _value(line: Line, name: str, average: Average) -> MetricValue:
         notes.append(f"{line.standing.unordered}; neither mark nor rank")
     return MetricValue(
         mean=None if mean is None else displayed_value(name, mean),
-        std=mean_of(summary.std for summary in summaries),
+        std=mean_of(row.std_over_subjects(name) for row in line.ok_rows),
         by_seed=tuple(displayed_value(name, value) for value in by_seed),
         n_undefined=undefined,
         standing=line.standing.metrics.get(name) if line.standing else None,

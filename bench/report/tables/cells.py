@@ -164,8 +164,9 @@ def interval_rows(line: Line, names: Sequence[str], leading: Sequence[str] = ())
             text = interval_text(metric, *ends) if ends else ""
             text = text if ends and ends[0] < 0 else text.replace(" to ", EN_DASH)
             rows.setdefault(label, []).append(text)
-        for label, value in (("std over subjects", estimate.std), ("std between seeds", estimate.spread)):
-            rows.setdefault(label, []).append("" if value is None else value_text(metric, value))
+        none = EN_DASH * (estimate.mean is not None)  # of one subject there is no deviation
+        for label, value, no in (("std over subjects", estimate.std, none), ("std between seeds", estimate.spread, "")):
+            rows.setdefault(label, []).append(no if value is None else value_text(metric, value))
     for label, texts in rows.items():
         if any(texts):
             yield [*map(Cell, (label, *leading, *texts))]

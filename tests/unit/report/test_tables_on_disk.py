@@ -30,6 +30,7 @@ from bench.report.tables.grid import Grid, GridRow, TableViews
 from bench.report.tables.published import read as published_cells
 from bench.report.tables.reasoning import paired_views
 from bench.report.tables.request import build_views, tables_of
+from bench.report.text import EN_DASH
 from bench.results import files
 from bench.results.cells import read_all
 from bench.results.files import read, read_records, stored_path, write
@@ -212,6 +213,21 @@ def test_numbers_are_those_of_the_parquet_files(out: Path, cache: Path, average:
             mean, standing = line.estimate(name).mean, line.estimate(name).standing
             assert standing
             assert displayed_value(name, standing.value or 0) == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(("subjects", "shown"), [(1, {EN_DASH}), (2, {"number"})])
+def test_spread_over_one_subject_is_a_dash(tmp_path: Path, subjects: int, shown: set[str]) -> None:
+    answers = Answers.drawn(120)
+    write_result(tmp_path, "ccps", answers.confidences(0.9, 1), answers.correct, subjects=subjects)
+    view = View(tmp_path, stats=True, metrics=("ece", "brier", "auroc"))
+    text = formats.render(build_views(view, tmp_path / "cache"), "md")
+    (cells,) = re.findall(r"^\| &emsp;std over subjects \|(.*)\|$", text, flags=re.MULTILINE)[:1]
+    found = {cell.strip() for cell in cells.split("|")} - {""}
+    assert {"number" if re.fullmatch(r"\d+\.\d", cell) else cell for cell in found} == shown
+    frame = load_results(tmp_path, cache=tmp_path / "cache", quiet=True).frame()
+    assert frame["std"].isna().all() == (subjects == 1)
+    (record,) = csv.DictReader(io.StringIO(formats.render(build_views(view, tmp_path / "cache"), "csv")))
+    assert (record["brier_std"] == "") == (subjects == 1)
 
 
 def test_published_numbers_and_differences_stand_beside_ours(out: Path, cache: Path) -> None:
