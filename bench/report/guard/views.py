@@ -145,6 +145,8 @@ def _records(guards: GuardedTable) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
         if not line.seeds:
             yield {**base, "seed": None, **settings, "status": line.line.status, "reason": line.reason}
+        for row in line.line.not_ok_rows if line.seeds else ():
+            yield {**base, "seed": row.seed, **settings, "status": row.status, "reason": row.reason}
         for seed in line.seeds:
             realised, failed = seed.realised, seed.threshold is None
             coverage = (realised and realised.coverage_interval) or (None, None)

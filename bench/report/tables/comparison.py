@@ -5,8 +5,9 @@ Example: `build(tables, ["ccps", "litcab"])` has, for each model and task, the d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
+from typing import Any
 
 from bench.api import UserError
 from bench.api.errors import match_name
@@ -72,30 +73,34 @@ def views_of(tables: Sequence[Table], names: Sequence[str], correction: str = _C
         names: as for `build`.
         correction: sentence of the legend that says for which pairs p values are corrected.
     """
-    selected = [(table, _select_pairs(table, names)) for table in tables]
+    selected = [(table, _select_pairs(table, names), _missing_reasons(table, names)) for table in tables]
     return TableViews(
-        [_grid(table, pairs, names, correction) for table, pairs in selected],
-        lambda: [
-            table.head
-            | {
-                "metric": pair.metric, "first": pair.first.label, "second": pair.second.label,
-                "difference": pair.difference, "low": pair.fixed.low, "high": pair.fixed.high,
-                "clustered_low": pair.clustered.low, "clustered_high": pair.clustered.high, "p": pair.p,
-                "p_corrected": pair.p_corrected, "verdict": verdict(pair), "caption": table.caption,
-            }
-            for table, pairs in selected
-            for pair in pairs
-        ],
+        [_grid(table, pairs, missing, correction) for table, pairs, missing in selected],
+        lambda: [record for part in selected for record in _records(*part)],
         lambda: [
             table.head
             | {
                 "facts": list(table.facts),
                 "comparisons": [pair_record(pair) | {"verdict": verdict(pair)} for pair in pairs],
-                "missing": _missing_reasons(table, names),
+                "missing": missing,
             }
-            for table, pairs in selected
+            for table, pairs, missing in selected
         ],
-    )  # fmt: skip
+    )
+
+
+def _records(table: Table, pairs: Sequence[Pair], missing: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the CSV records: one for each pair, or one of what is missing if there is no pair."""
+    about = {"caption": table.caption, "missing": "; ".join(missing)}
+    if missing and not pairs:
+        yield table.head | about
+    for pair in pairs:
+        yield table.head | {
+            "metric": pair.metric, "first": pair.first.label, "second": pair.second.label,
+            "difference": pair.difference, "low": pair.fixed.low, "high": pair.fixed.high,
+            "clustered_low": pair.clustered.low, "clustered_high": pair.clustered.high, "p": pair.p,
+            "p_corrected": pair.p_corrected, "verdict": verdict(pair), **about,
+        }  # fmt: skip
 
 
 def verdict(pair: Pair) -> str:
@@ -140,6 +145,7 @@ def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
         elif not any(name in pair for pair in compared) and (done[0].key in left_out or able - {name}):
             alone = "it shares its answers and labels with no other method here"
             reasons.append(f"{plain(name)} is not compared: {plain(left_out.get(done[0].key, alone))}")
+        reasons += [f"{line.key.label} {reason}" for line in done for reason in line.reasons]  # of single seeds
     with_others = set[str]().union(*(pair for pair in compared if len(pair) > 1))
     for one, other in combinations((name for name in dict.fromkeys(names) if name in with_others), 2):
         if {one, other} not in compared:
@@ -147,7 +153,7 @@ def _missing_reasons(table: Table, names: Sequence[str]) -> list[str]:
     return reasons
 
 
-def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str], correction: str) -> Grid:
+def _grid(table: Table, pairs: Sequence[Pair], missing: Sequence[str], correction: str) -> Grid:
     rows: list[GridRow] = []
     for pair, begins_block in with_breaks(pairs, lambda pair: (pair.first, pair.second)):
         keys = pair.first, pair.second
@@ -167,6 +173,6 @@ def _grid(table: Table, pairs: Sequence[Pair], names: Sequence[str], correction:
     title, *facts = table.facts
     legend = tuple(sentence.format(of=averaged(table.average), correction=correction) for sentence in _LEGEND)
     return Grid(
-        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), legend, tuple(_missing_reasons(table, names)),
+        (f"{title}: paired differences", *facts), COLUMNS, tuple(rows), legend, tuple(missing),
         label=f"{table.model}-{table.task}-differences", is_folded=True,
     )  # fmt: skip

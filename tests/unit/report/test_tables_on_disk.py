@@ -21,8 +21,10 @@ from bench.api import UserError
 from bench.metrics import METRICS
 from bench.report.competition import displayed_value
 from bench.report.grouping import group_rows
+from bench.report.guard import build_analysis as build_guards
+from bench.report.guard.compute import compute_guards
 from bench.report.recomputed import read_recomputed
-from bench.report.selection import Against, AverageOver, View
+from bench.report.selection import Against, AverageOver, GuardRequest, View
 from bench.report.tables import formats
 from bench.report.tables.build import _NOT_BUILT_IN
 from bench.report.tables.caption import distinguishing_labels
@@ -213,6 +215,27 @@ def test_numbers_are_those_of_the_parquet_files(out: Path, cache: Path, average:
             mean, standing = line.estimate(name).mean, line.estimate(name).standing
             assert standing
             assert displayed_value(name, standing.value or 0) == pytest.approx(mean)
+
+
+FORMATS = ("terminal", "md", "tex", "csv", "json")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_skipped_runs_are_told_in_each_format(tmp_path: Path, kind: str) -> None:
+    """Of a method and of a single seed; in tables, comparisons and guards."""
+    for method, seed in (("ccps", 0), ("ccps", 1), ("ptrue", 0), ("ptrue", 1), ("litcab", 0)):
+        put(tmp_path, method, seed=seed)
+    reasons = ("litcab", "no room left", 1), ("pik", "three hours", 0)
+    for method, reason, seed in reasons:
+        write_failure(tmp_path, method, reason, status="skipped", seed=seed, **PLACE)
+    cache, names = tmp_path / "cache", ("ccps", "litcab", "pik")
+    guards = compute_guards(GuardRequest(tmp_path, risk=0.3), cache, lambda _: None)
+    for views in (
+        *(build_views(View(tmp_path, compare=compare), cache) for compare in (None, names, ("litcab", "pik"))),
+        build_guards(guards).views,
+    ):
+        text = " ".join(formats.render(views, kind, width=200).split())
+        assert [reason for _, reason, _ in reasons if reason not in text] == [], text
 
 
 @pytest.mark.parametrize(("subjects", "shown"), [(1, {EN_DASH}), (2, {"number"})])
