@@ -59,7 +59,7 @@ class JudgeConnection(Connection):
         body: list[Any] = [{"role": m.role, "content": m.content.encode(errors="replace").decode()} for m in messages]
         try:
             create = self.client.chat.completions.with_raw_response.create
-            response = await self.call(create(messages=body, **self._params))
+            response = await self.send(lambda sent: create(**sent), {"messages": body, **self._params})
         except UserError as error:
             cause = error.__cause__
             if is_too_long(cause) or (isinstance(cause, openai.APIError) and cause.code in _QUESTION_REFUSED):

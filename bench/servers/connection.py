@@ -6,7 +6,7 @@ Redirects are not followed: questions, answers and keys go only to the server th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,6 +39,8 @@ _BUSY = ("turned the call away {tries}", "Wait, or see the account's limits and 
 _CONTEXT = "maximum context length"
 """What vLLM and OpenAI say of a prompt that is too long."""
 _TOO_LONG = "Start the server with the context that it had, or a larger one"
+_LIMIT, _NEWER_LIMIT = "max_tokens", "max_completion_tokens"
+"""Names of the most tokens of an answer; newer models of OpenAI refuse the first, and name the second."""
 _MOVED = ("sends the call elsewhere, where questions and keys don't follow", "Name the address itself with {url}")
 _FAILED = ("failed {tries}", "Wait, or see whether it is well")
 _REFUSED = ("refused the call", "Correct {model} or {url}")
@@ -69,7 +71,7 @@ class Connection:
         self.address = address
         self.links: list[object] = []
         """The network connections that gave answers; kept, so that none is taken for another one."""
-        self._tries = retries + 1
+        self._tries, self._limit = retries + 1, _LIMIT
         self._timeout_s = timeout_s
         self.client = AsyncOpenAI(
             api_key=address.key(),
@@ -106,8 +108,10 @@ class Connection:
         import httpx2
         import msgspec
 
-        call = self.client.get(path, cast_to=httpx2.Response) if body is None else None
-        reply = await self.call(call or self.client.post(path, body=dict(body or {}), cast_to=httpx2.Response))
+        if body is None:
+            reply = await self.call(self.client.get(path, cast_to=httpx2.Response))
+        else:
+            reply = await self.send(lambda sent: self.client.post(path, body=sent, cast_to=httpx2.Response), body)
         try:
             return msgspec.json.decode(reply.content, type=kind)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors; NaN is no JSON
@@ -115,6 +119,25 @@ class Connection:
             raise self.error(
                 f"answered {path.rpartition('/')[2]} otherwise than expected ({why})", "Correct {url} (most end in /v1)"
             ) from error
+
+    async def send(self, post: Callable[[dict[str, Any]], Awaitable[T]], body: Mapping[str, Any]) -> T:
+        """Return the result of a call with a body, whose `max_tokens` gets the name that the server takes.
+
+        Args:
+            post: makes the call of a body.
+            body: what is sent as JSON.
+
+        Raises:
+            UserError: the call failed; its cause is the client's error.
+        """
+        sent = {self._limit if name == _LIMIT else name: value for name, value in body.items()}
+        try:
+            return await self.call(post(sent))
+        except UserError as error:  # another call may have been refused meanwhile: what counts is what this one sent
+            if _LIMIT not in sent or _NEWER_LIMIT not in str(error.__cause__):
+                raise
+        self._limit = _NEWER_LIMIT
+        return await self.send(post, body)
 
     async def call(self, call: Awaitable[T]) -> T:
         """Return the result of a call of the client.

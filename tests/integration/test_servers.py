@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ from tests.kit.openai_servers import ChatOnly, ChatServer, VLLMServer
 from tests.kit.place import Place
 from tests.kit.real_servers import llama_server, vllm_server
 from tests.kit.served import columns, reader_of, served
-from tests.kit.servers import Call, Reply, send
+from tests.kit.servers import NEWER, Call, Reply, send
 
 HOW = "How sure are you?"
 CHOICE: set[Signal] = {
@@ -1097,6 +1098,7 @@ def test_chat_server_may_say_nothing_of_its_model(start: Any, monkeypatch: pytes
         ({"untold": True}, 1, "it doesn't score what it samples outside these"),
         ({"thinks": True}, 1, "of the 20 likeliest"),
         ({"strict": True}, 1, "of the 20 likeliest"),
+        ({"newer": True}, 1, "of the 20 likeliest"),
     ],
     ids=lambda value: next(iter(value), "none") if isinstance(value, dict) else "",
 )
@@ -1112,6 +1114,26 @@ def test_chat_server_is_read_as_far_as_it_tells(start: Any, oddity: Any, tier: i
     assert (last.get("chat_template_kwargs") == {"enable_thinking": False}) == server.thinks
     assert ("top_k" in last) != server.strict
     assert ("logprobs" in last) == (tier > 0)
+
+
+def test_chat_server_limit_is_named_as_the_server_wants(start: Any) -> None:
+    """Two calls are refused at once, each of which is sent again; what was learned stays."""
+    server = start(ChatServer)
+    dialect = served(server).dialect
+    prompt, both = dialect.encode("Well?"), threading.Barrier(2)
+    expected, before = dialect.complete(prompt, 2).ids.tolist(), len(server.completions)
+
+    def refuse(call: Call, _number: int) -> Reply | None:
+        if "max_tokens" not in call.body:
+            return None
+        both.wait(20)
+        return Reply(status=400, body=json.dumps({"error": {"message": NEWER}}).encode())
+
+    server.fault, server.newer = refuse, True
+    with ThreadPoolExecutor(2) as pool:
+        got = list(pool.map(lambda _: dialect.complete(prompt, 2).ids.tolist(), range(2)))
+    assert [*got, dialect.complete(prompt, 2).ids.tolist()] == [expected] * 3
+    assert ["max_tokens" in body for body in server.completions[before:]] == [True, True, False, False, False]
 
 
 def test_chat_server_reply_is_quoted_without_the_key(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:

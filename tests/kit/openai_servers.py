@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from bench.api.question import Message
 from bench.model.language_model import LanguageModel
 from tests.kit.model_server import Loopback, ModelServer
-from tests.kit.servers import Call
+from tests.kit.servers import NEWER, Call
 
 
 class VLLMServer(ModelServer):
@@ -144,6 +144,8 @@ class ChatServer(ModelServer):
         """Whether the temperature scales log-probabilities; the model reasons unless told not to; unknown settings are
         refused; an answer's tokens outside the likeliest have -9999; its first token has a blank (SentencePiece),
         which its template strips."""
+        self.newer = False
+        """Whether `max_tokens` is refused, as by newer models of OpenAI."""
         self.room, self.top_k = 1 << 30, 0
         """Tokens of a prompt that are read, the last ones; candidates of the sampler, 0 for all."""
         super().__init__(lm, alias)
@@ -159,6 +161,8 @@ class ChatServer(ModelServer):
     def complete(self, body: dict[str, Any]) -> dict[str, Any] | str:
         if self.strict and {"top_k", "min_p"} & set(body):
             return "Unrecognized request argument supplied: top_k"
+        if self.newer and "max_tokens" in body:
+            return NEWER
         k = body.get("top_logprobs", 0)
         if k > self.most:
             return f"top_logprobs must be at most {self.most}"
@@ -166,7 +170,8 @@ class ChatServer(ModelServer):
         (ids,) = self.lm.chat.encode([self.lm.chat.render(messages)])
         prompt, temperature, entries, text = ids.tolist()[-self.room :], body["temperature"], [], []
         top_p, seed = body.get("top_p", 1), body.get("seed")
-        for token, own, _ in self.tokens(prompt, body["max_tokens"], temperature, top_p, seed, top_k=self.top_k):
+        limit = body["max_completion_tokens" if self.newer else "max_tokens"]
+        for token, own, _ in self.tokens(prompt, limit, temperature, top_p, seed, top_k=self.top_k):
             shown = (own / temperature).log_softmax(-1) if self.scaled and temperature > 0 else own
             order = shown.argsort(descending=True, stable=True)[: k if self.given is None else self.given].tolist()
             text.append(token)

@@ -123,6 +123,10 @@ def answer_of(script: str, argument: object, endpoint: str, home: Path, **enviro
 # --- a judge ----------------------------------------------------------------------------------------------------------
 
 
+NEWER = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+"""What newer models of OpenAI say."""
+
+
 @dataclass
 class Reply:
     """What the server sends; `status` 0: nothing, ever."""

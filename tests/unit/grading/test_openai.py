@@ -19,7 +19,7 @@ from bench.grading.openai import OpenAIJudge
 from bench.grading.verdicts import MAX_UNDECIDED
 from bench.progress import Progress, Silent
 from bench.servers.address import Address
-from tests.kit.servers import Call, JudgeServer, Reply
+from tests.kit.servers import NEWER, Call, JudgeServer, Reply
 
 RIVERS = [JudgeCase(f"Where does river {i} end?", f"Gold {i}", f"Answer {i}") for i in range(12)]
 """Twelve different answers."""
@@ -76,6 +76,17 @@ def test_call_is_the_prompt_at_temperature_zero(server: JudgeServer, tmp_path: P
     assert call.headers["authorization"] == "Bearer none"
     expected = [{"role": m.role, "content": m.content} for m in prompt.messages(RIVERS[0])]
     assert call.body == {"model": "judge", "messages": expected, "temperature": 0.0, "max_tokens": 8}
+
+
+def test_limit_of_tokens_is_named_as_the_server_wants(server: JudgeServer, tmp_path: Path) -> None:
+    def script(call: Call, _n: int) -> Reply:
+        refusal = json.dumps({"error": {"message": NEWER}}).encode()
+        return Reply(status=400, body=refusal) if "max_tokens" in call.body else Reply()
+
+    server.script = script
+    ask(judge(server, tmp_path), RIVERS[:3])
+    limits = [(call.body.get("max_tokens"), call.body.get("max_completion_tokens")) for call in server.calls]
+    assert limits == [(8, None), *[(None, 8)] * 3]
 
 
 def test_pairs_are_compared_in_other_words_and_kept_apart(server: JudgeServer, tmp_path: Path) -> None:
