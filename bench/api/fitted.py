@@ -18,6 +18,8 @@ from bench.api.errors import ContractError, UserError
 
 Arrays = dict[str, npt.NDArray[Any]]
 _ARRAY, _ORDER, _SCALAR, _TUPLE = "array", "order", "scalar", "tuple"
+_PAIRS, _OBJECTS, _TEXTS, _SHAPE = "pairs", "objects", "texts", "shape"
+"""Keys of the JSON objects that stand for a dict whose keys are not all strings, and for arrays of objects or texts."""
 _ADAPTER, _FINGERPRINT = "adapter", "fingerprint"
 """Keys of the JSON object that stands for a LoRA adapter: its folder, and its fingerprint."""
 _KINDS = "biuf"
@@ -28,7 +30,7 @@ _LONGEST = 8
 
 def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
     """Convert a fitted value to JSON; arrays are moved to the dict `arrays`, keyed by their place in the value."""
-    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
+    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.floating)):
         return value
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS and value.dtype.itemsize <= _LONGEST:
         # Fortran order is preserved, as products of the array may differ in the last bit
@@ -40,8 +42,14 @@ def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
         return {_ARRAY: path, _ORDER: "F"} if by_columns else {_ARRAY: path}
     if isinstance(value, AdapterRef):
         return {_ADAPTER: str(value.folder), _FINGERPRINT: value.fingerprint}
-    if type(value) in {list, tuple} or (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
+        items = [_split_arrays(item, f"{path}/{i}", arrays) for i, item in enumerate(value.ravel().tolist())]
+        return {_OBJECTS if value.dtype.kind == "O" else _TEXTS: items, _SHAPE: list(value.shape)}
+    if type(value) in {list, tuple} or isinstance(value, Mapping):
         if isinstance(value, Mapping):
+            if not all(isinstance(key, str) for key in value):  # keys of JSON are
+                pairs = enumerate(value.items())
+                return {_PAIRS: [_split_arrays([*pair], f"{path}/{i}", arrays) for i, pair in pairs]}
             if frozenset(value) in _READERS:
                 raise ContractError(
                     f"fitted attribute {path.lstrip('/')!r} has the keys {', '.join(value)}, which mean something else"
@@ -54,11 +62,9 @@ def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
         kind = type(value).__name__
         if isinstance(value, np.ndarray | np.generic):
             kind = f"{kind} of {value.dtype}"
-        elif isinstance(value, Mapping):
-            kind = "dict whose keys are not all strings"
         raise ContractError(
             f"fitted attribute {path.lstrip('/')!r} is a {kind}; only numbers, strings, arrays, adapters,"
-            " estimators of scikit-learn, and lists, tuples and dicts of them can be saved"
+            " estimators of scikit-learn, and lists, tuples, dicts and arrays of them can be saved"
         )
     return estimators.encode_estimator(value, path, lambda item, where: _split_arrays(item, where, arrays))
 
@@ -80,12 +86,25 @@ _READERS: Mapping[frozenset[str], Callable[[Any, Arrays, str], Any]] = {
     frozenset({_ARRAY, _ORDER}): lambda value, arrays, _: arrays[value[_ARRAY]].T,
     frozenset({_SCALAR}): lambda value, arrays, _: arrays[value[_SCALAR]][()],
     frozenset({_TUPLE}): lambda value, arrays, path: tuple(_join_arrays(value[_TUPLE], arrays, path)),
+    frozenset({_PAIRS}): lambda value, arrays, path: dict(_join_arrays(value[_PAIRS], arrays, path)),
+    frozenset({_OBJECTS, _SHAPE}): lambda value, arrays, path: _objects(
+        _join_arrays(value[_OBJECTS], arrays, path), value[_SHAPE]
+    ),
+    frozenset({_TEXTS, _SHAPE}): lambda value, *_: np.asarray(value[_TEXTS], dtype=np.str_).reshape(value[_SHAPE]),
     frozenset({_ADAPTER, _FINGERPRINT}): lambda value, *_: _adapter(Path(value[_ADAPTER]), value[_FINGERPRINT]),
     frozenset({estimators.KIND, estimators.VERSION, estimators.STATE}): lambda value, arrays, path: (
         estimators.decode_estimator(value, path, lambda item, where: _join_arrays(item, arrays, where))
     ),
 }
 """Keys of a JSON object that stands for another type -> function that decodes the object."""
+
+
+def _objects(items: list[Any], shape: list[int]) -> npt.NDArray[Any]:
+    """Return an array of objects; lists among them stay items."""
+    array = np.empty(len(items), dtype=object)
+    for i, item in enumerate(items):
+        array[i] = item
+    return array.reshape(shape)
 
 
 def _adapter(folder: Path, fingerprint: str) -> AdapterRef:

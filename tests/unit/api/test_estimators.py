@@ -99,6 +99,25 @@ def test_saved_numbers_keep_type_and_order(tmp_path: Path) -> None:
     assert empty == [[], ()]
 
 
+def test_saved_keys_and_objects_are_the_same_after_loading(tmp_path: Path) -> None:
+    """A key that JSON can't hold would come back as text, or not at all; so would what arrays of objects hold."""
+    by_key = {0: 0.3, 1: TRAIN[0], (1, "a"): [2], None: True, "1": np.int64(4)}
+    names = np.array([["a", None], [2, [3, 4]]], dtype=object)
+    weighted = LogisticRegression(class_weight={0: 0.3, 1: 0.7}).fit(TRAIN, LABELS)
+    named = LogisticRegression().fit(TRAIN, np.where(LABELS, "right", "wrong"))
+    saved(tmp_path, [by_key, names, np.array([], dtype=object), weighted, named])
+    keys, objects, none, *again = loaded(tmp_path)
+    assert [*keys] == [*by_key]
+    assert np.array_equal(keys.pop(1), by_key.pop(1))
+    assert keys == by_key
+    assert (objects.dtype, objects.shape, objects.tolist()) == (names.dtype, names.shape, names.tolist())
+    assert (none.dtype, none.shape) == (object, (0,))
+    assert again[0].class_weight == {0: 0.3, 1: 0.7}
+    assert again[1].classes_.dtype == named.classes_.dtype
+    for loaded_one, fitted in zip(again, (weighted, named), strict=True):
+        assert loaded_one.predict(NEW).tolist() == fitted.predict(NEW).tolist()
+
+
 def test_saved_dict_with_reserved_keys_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ContractError, match="'model_' has the keys array, which mean something else"):
         saved(tmp_path, {"array": 3.0})
@@ -123,6 +142,7 @@ class Mine(LogisticRegression):
             "'model_/_tree' is a KDTree of sci",
         ),
         (lambda: FunctionTransformer(np.log), "'model_/func' is a ufunc; only"),
+        (lambda: {0: 1.0, 1: np.array([{2}], dtype=object)}, "'model_/1/1/0' is a set; only numbers, strings, arrays"),
     ],
 )
 def test_estimator_that_cannot_be_saved_is_named(tmp_path: Path, make: Callable[[], Any], complaint: str) -> None:
