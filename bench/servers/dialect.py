@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jinja2
 import msgspec
 import numpy as np
 import openai
@@ -84,6 +85,8 @@ class Dialect(ABC):
     slots: int
     """Requests that the server answers at once."""
     chat_template = "the server's"
+    """Template of conversations, if the server tells it; empty if the model has none."""
+    bos_token = ""
     bos_token_id: int | None = None
 
     def __init__(self, client: Client, card: Mapping[str, Any], *, cached: bool) -> None:
@@ -225,14 +228,18 @@ class Dialect(ABC):
     def apply_chat_template(
         self, turns: Sequence[Mapping[str, str]], *, add_generation_prompt: bool, tokenize: bool, **settings: Any
     ) -> str:
-        """Return a conversation as text, by the server's own chat template.
+        """Return a conversation as text, by the server's own chat template unless another one is given.
 
         Raises:
             UserError: the server fails.
             ValueError: the template does.
         """
-        del tokenize, settings["chat_template"]
+        del tokenize
+        template: str | None = settings.pop("chat_template")
         messages = [{k: sendable(v) for k, v in turn.items()} for turn in turns]
+        if template is not None:
+            words = {"messages": messages, "bos_token": self.bos_token, "add_generation_prompt": add_generation_prompt}
+            return jinja2.Template(template, trim_blocks=True, lstrip_blocks=True).render(words)  # as transformers do
         try:
             return self.render(messages, answering=add_generation_prompt, **settings)
         except UserError as error:

@@ -20,6 +20,16 @@ from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, Dialect
 from bench.servers.readings import Ability, Draw, Floats, Scored
 
 E = TypeVar("E")
+_BUILT_IN = """{%- for message in messages -%}
+  {{- '<|im_start|>' + message.role + '
+' + message.content + '<|im_end|>
+' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+  {{- '<|im_start|>assistant
+' -}}
+{%- endif -%}"""
+"""The template that llama.cpp takes for a model without one, which such a model never saw."""
 
 
 class _Entry(msgspec.Struct):
@@ -70,8 +80,10 @@ class LlamaCpp(Dialect):
         meta = card.get("meta") or {}
         self.context = int(props["default_generation_settings"]["n_ctx"])
         self.slots, self.width = int(props.get("total_slots", 1)), int(meta.get("n_embd", 0))
-        self.vocabulary, self.chat_template = int(meta["n_vocab"]), str(props.get("chat_template") or "the server's")
-        start = self.tokenise(str(props.get("bos_token") or ""), special=False)
+        template = str(props.get("chat_template") or "the server's")
+        self.vocabulary, self.chat_template = int(meta["n_vocab"]), "" if template == _BUILT_IN else template
+        self.bos_token = str(props.get("bos_token") or "")
+        start = self.tokenise(self.bos_token, special=False)
         self.bos_token_id = start[0] if len(start) == 1 else None
         prompt, self._bytes = self.encode(PROMPTS[0]), [b""] * self.vocabulary
         settings = {"n_predict": 1, "n_probs": self.vocabulary, "temperature": 0}

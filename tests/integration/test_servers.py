@@ -40,7 +40,7 @@ from bench.api import (
     TokenScores,
     UserError,
 )  # fmt: skip
-from bench.api.question import Message
+from bench.api.question import Message, Prompt
 from bench.cli import doctor
 from bench.model import server_model, token_sampling
 from bench.model.language_model import LanguageModel, LoadOptions
@@ -57,7 +57,7 @@ from bench.store.lines import append_line
 from bench.store.pruning import prune, select_entries
 from bench.store.usage import list_usage
 from tests.kit import splits
-from tests.kit.llama_cpp import LlamaServer
+from tests.kit.llama_cpp import BUILT_IN, LlamaServer
 from tests.kit.model_server import ModelServer
 from tests.kit.openai_servers import ChatOnly, ChatServer, VLLMServer
 from tests.kit.place import Place
@@ -90,6 +90,10 @@ TIER = (
 @pytest.fixture(scope="module")
 def tiny() -> LanguageModel:
     return LanguageModel(resolve("tiny"), LoadOptions(device="cpu", dtype="float32"))
+
+
+OWN = BUILT_IN.replace("messages -%}", "messages if message.content -%}", 1)
+"""A model's own template, which looks like llama.cpp's built-in one."""
 
 
 class NoSystem(VLLMServer):
@@ -486,6 +490,22 @@ def test_llama_cpp_is_waited_for_while_it_loads(start: Any, monkeypatch: pytest.
     monkeypatch.setattr(client, "RETRIES", 1)
     with pytest.raises(UserError, match=r"failed in 2 tries \(503: .*Loading model.*Wait"):
         served(start(Loading))
+
+
+@pytest.mark.parametrize("template", [None, OWN])
+def test_llama_model_without_template_is_asked_plainly(
+    start: Any, tiny: LanguageModel, template: str | None
+) -> None:  # fmt: skip
+    """As its file is here; llama.cpp falls back to a template that the model never saw, and doesn't say so."""
+    server, tokenizer = start(LlamaServer), copy.deepcopy(tiny.chat.tokenizer)
+    server.lm, tokenizer.chat_template = copy.copy(tiny), template
+    vars(server.lm)["chat"] = Chat(tokenizer)
+    prompt = Prompt((Message("system", "Be brief."), Message("user", "Which river?")))
+    here, letters = server.lm.chat.prompts([prompt])[0].tolist(), server.lm.chat.letters(prompt, "abc").tolist()
+    lm = served(server)
+    assert lm.chat.prompts([prompt])[0].tolist() == here
+    assert lm.chat.letters(prompt, "abc").tolist() == letters
+    assert any("has no chat template: it was asked with a plain one" in note for note in lm.notes) is (template is None)
 
 
 @pytest.mark.parametrize("since", [1, 2, 3])

@@ -9,6 +9,16 @@ from bench.model.language_model import LanguageModel
 from tests.kit.model_server import ModelServer
 from tests.kit.servers import Call
 
+BUILT_IN = (
+    "{%- for message in messages -%}\n"
+    "  {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' -}}\n"
+    "{%- endfor -%}\n"
+    "{%- if add_generation_prompt -%}\n"
+    "  {{- '<|im_start|>assistant\n' -}}\n"
+    "{%- endif -%}"
+)
+"""What llama.cpp takes for the template of a model without one (`CHATML_TEMPLATE_SRC` in its source)."""
+
 
 class LlamaServer(ModelServer):
     """`lm` behind the endpoints of llama.cpp's server."""
@@ -29,13 +39,14 @@ class LlamaServer(ModelServer):
                 settings = {"n_ctx": self.lm.context}
                 return {
                     "default_generation_settings": settings, "total_slots": self.slots,
-                    "chat_template": self.lm.chat.template or tokenizer.chat_template,
+                    "chat_template": tokenizer.chat_template or BUILT_IN,
                     "bos_token": tokenizer.bos_token or "", "eos_token": tokenizer.eos_token,
                 }  # fmt: skip
             case "/tokenize":
                 return {"tokens": tokenizer(body["content"], add_special_tokens=body["add_special"])["input_ids"]}
             case "/apply-template":
                 messages = [Message(m["role"], m["content"]) for m in body["messages"]]
+                assert tokenizer.chat_template, "such a model is asked with a plain template"
                 text = self.lm.chat.render(messages, answering=body["add_generation_prompt"])
                 adds_bos = tokenizer("x")["input_ids"][:1] == [tokenizer.bos_token_id]  # else the template writes it
                 return {"prompt": text.removeprefix(tokenizer.bos_token) if adds_bos else text}
