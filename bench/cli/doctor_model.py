@@ -16,9 +16,10 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from bench import registry, servers
-from bench.api import Format, UserError
+from bench.api import ConfidenceMethod, Format, RunFacts, UserError
 from bench.api.errors import first_line
 from bench.api.signals import reads_trace
+from bench.api.tasks import NO_SOURCE
 from bench.cli.finding import Finding, State, free_memory
 from bench.servers.readings import WORDS, Ability, tier
 from bench.store.usage import format_size
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _HUB_S = 5.0
 """Time limit in seconds for the question to the Hub."""
+_LABELS = 1_000
+"""Labelled answers that a method which learns is taken to get."""
 _TOKENS = 1024
 """Tokens of the forward pass whose memory is computed."""
 
@@ -126,6 +129,8 @@ def _describe(lm: LanguageModel) -> Iterator[Finding]:
 
 def _describe_server(server: ServerModel, tasks: Sequence[str], methods: Sequence[str]) -> Iterator[Finding]:
     """Say what a server has, how its model can be read, and which methods run."""
+    from bench.api.protocol import FIXED
+    from bench.prompts.shards import PromptTokeniser
     from bench.servers.dialect import UNKNOWN
     from bench.signals.definition import definition
 
@@ -138,20 +143,29 @@ def _describe_server(server: ServerModel, tasks: Sequence[str], methods: Sequenc
     offered = [words for ability, words in WORDS.items() if ability in dialect.abilities]
     state = State.NOTE if dialect.notes else State.OK
     yield Finding("read by", state, f"tier {tier(dialect.abilities)}: {', '.join(offered)}", "; ".join(dialect.notes))
-    formats = {registry.tasks().get(name).format for name in tasks} or set(Format)
-    known, specs_of = registry.methods(), {}
+    known_tasks = registry.tasks()
+    asked = {cls.format: cls(NO_SOURCE) for cls in map(known_tasks.get, tasks or known_tasks.names())}
+    known, specs_of, made = registry.methods(), {}, dict[str, ConfidenceMethod]()
     names = [name for each in methods or ("all",) for name in each.split(",")]
     for cls in map(known.get, registry.expand_groups(names, known)):
-        reads = cls(**cls.presets.get("fixed", {})).reads()
+        made[cls.name] = cls(**cls.presets.get("fixed", {}))
+        reads = made[cls.name].reads()
         specs_of[cls.name] = [definition(signal) for signal in sorted(reads.fit | reads.predict, key=repr)]
     if dialect.name == "vLLM":
         yield _describe_states(
             server, {depth for specs in specs_of.values() for spec in specs for depth in spec.depths}
         )
-    for fmt in sorted(formats, key=str):
+    prompts = PromptTokeniser(server.chat, server.context, FIXED)
+    for fmt, task in sorted(asked.items(), key=str):
         runs, named = list[str](), defaultdict[str, list[str]](list)
         for name, specs in specs_of.items():
-            reason = next(filter(None, (server.missing(spec.needs(fmt), spec.depths) for spec in specs)), None)
+            method, facts = made[name], RunFacts(server.facts, task.name, fmt, _LABELS * made[name].trains())
+            lacking = (
+                server.missing(spec.needs(fmt), spec.depths)  # what reads traces is marked, as options give some
+                or (None if reads_trace(spec.signal) else spec.unsupported_reason(task, prompts))
+                for spec in specs
+            )
+            reason = next(filter(None, lacking), None) or method.skip(facts)
             bounded = any(Ability.CHOSEN in spec.prefers(fmt) & ~dialect.abilities for spec in specs)
             if reason:
                 named[reason].append(name)

@@ -813,6 +813,7 @@ def test_server_is_described_by_doctor(server: LlamaServer, tmp_path: Path) -> N
     )
     assert "left out:      ccps, eigenscore, litcab, " in said
     assert "left out:      ct, it: each reads gradients, which train an adapter" in said
+    assert "left out:      kernel-language-entropy: letters are equal or not" in said, "its own rule"
     assert "open tasks" not in said
     assert "atlas-choice: dev 40" in said
 
