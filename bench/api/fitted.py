@@ -30,8 +30,10 @@ _LONGEST = 8
 
 def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
     """Convert a fitted value to JSON; arrays are moved to the dict `arrays`, keyed by their place in the value."""
-    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.floating)):
+    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
+    if isinstance(value, np.str_):
+        return str(value)
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS and value.dtype.itemsize <= _LONGEST:
         # Fortran order is preserved, as products of the array may differ in the last bit
         array = np.asarray(value)

@@ -239,7 +239,7 @@ class Dialect(ABC):
         messages = [{k: sendable(v) for k, v in turn.items()} for turn in turns]
         if template is not None:
             words = {"messages": messages, "bos_token": self.bos_token, "add_generation_prompt": add_generation_prompt}
-            return jinja2.Template(template, trim_blocks=True, lstrip_blocks=True).render(words)  # as transformers do
+            return str(jinja2.Template(template, trim_blocks=True, lstrip_blocks=True).render(words))  # as transformers
         try:
             return self.render(messages, answering=add_generation_prompt, **settings)
         except UserError as error:
