@@ -339,6 +339,8 @@ class ScoringFile:
     dev: tuple[Question, ...]
     """Questions with right answers that serve as exemplars."""
     format: Format
+    unnamed: frozenset[str]
+    """Ids of the questions without one in the file, which only say their row."""
 
 
 def read_scoring_file(path: Path, subject: str) -> ScoringFile:
@@ -370,6 +372,7 @@ def read_scoring_file(path: Path, subject: str) -> ScoringFile:
     dev: list[Question] = []
     given: dict[str, Released] = {}
     first: dict[str, str] = {}
+    unnamed: set[str] = set()
     fmt = Format.OPEN
     for row, choices in with_options(rows):
         fmt = Format.CHOICE if choices else Format.OPEN
@@ -383,12 +386,13 @@ def read_scoring_file(path: Path, subject: str) -> ScoringFile:
         if split == "dev":
             dev.append(question_of(complete, choices, stem))
             continue
-        question = unanswered(complete, choices, stem)
+        question = replace(unanswered(complete, choices, stem), index_in_subject=0)  # as if it were asked alone
         register_id(first, question.id, row.where)
         questions.append(question)
+        unnamed |= {question.id} if _empty(row.values.get("id")) else set()
         is_empty_cell = path.suffix.lower() == ".csv" and not row.values.get(GIVEN)
         if row.values.get(GIVEN) is not None and not is_empty_cell:
             given[question.id] = Released(None, typed_value(row, GIVEN, str, "a text").strip(), None)
     if not questions:
         raise UserError(f"{name}: expected at least one question to be scored, found only exemplars (split 'dev')")
-    return ScoringFile(name, tuple(questions), given, tuple(dev), fmt)
+    return ScoringFile(name, tuple(questions), given, tuple(dev), fmt, frozenset(unnamed))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -527,11 +529,11 @@ def test_answers_may_be_in_a_file_of_their_own(scored: Scored, known: dict[str, 
 
 @pytest.fixture(scope="module")
 def consistency(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A head that reads ten samples of each open question."""
+    """A head that reads ten samples of each open question, whose exemplars are permuted by its place."""
     place = tmp_path_factory.mktemp("consistency")
     config = RunConfig(
         ("self-consistency",), "tiny", tasks=("atlas-oe",), limit=2, device="cpu", cache=place / "cache",
-        out=place / "out", save_heads=place / "heads",
+        out=place / "out", save_heads=place / "heads", overrides=("protocol.exemplar_order=permuted",),
     )  # fmt: skip
     (head,) = run(config).heads
     return head
@@ -554,6 +556,20 @@ def test_answers_with_fewer_samples_than_read_are_refused(
     with nullcontext() if told is None else pytest.raises(UserError, match=told):
         lines = score(asked, consistency, answers, CPU, Silent(), scores).lines
         assert [json.loads(line)["confidence"] for line in lines] == [pytest.approx(0.9), pytest.approx(0.8)]
+
+
+def test_confidence_is_the_same_at_every_place(consistency: Path, scores: Path, tmp_path: Path) -> None:
+    """The place is no part of the question: exemplars and samples are drawn by its words, or by its id."""
+    head, texts = load_head(consistency, device="cpu"), [f"How many are {n}?" for n in range(4)]
+    first, *_, last = alone = [head(text) for text in texts]
+    assert first != last
+    assert head.score([*texts, texts[3]]).tolist() == pytest.approx([*alone, last])
+    asked = written(tmp_path / "asked.jsonl", *({"question": text} for text in reversed(texts)))
+    lines = [json.loads(line) for line in score(asked, consistency, None, CPU, Silent(), scores).lines]
+    assert [line["id"] for line in lines] == [f"asked:{n}" for n in range(4)]
+    assert [line["confidence"] for line in lines] == pytest.approx(alone[::-1])
+    named = [Question(f"q/{n}", "some", text, ("",), 0) for n, text in enumerate(texts)]
+    assert head.score(named)[3] == pytest.approx(head.score(named[3:])[0])
 
 
 @pytest.mark.parametrize(("dtype", "told"), [(None, False), ("bfloat16", True)])
@@ -678,6 +694,18 @@ def test_answer_that_a_question_brings_is_scored(whole_run: WholeRun) -> None:
     brought = head.score([{**ASKED, "given": "a"}, {**ASKED, "given": "b", "choices": np.array(ASKED["choices"])}])
     assert brought.tolist() == [a, b]
     assert a != b
+
+
+def test_head_may_be_called_by_threads_and_pickled(whole_run: WholeRun) -> None:
+    """As a service does: its threads share the model, its workers get copies."""
+    head = load_head(whole_run.head("lts--demo--s0"), device="cpu")
+    rows = [{**ASKED, "question": f"Which {'of them ' * n}is it?"} for n in range(6)]
+    expected = [head(row, "a") for row in rows]
+    assert len(set(expected)) > 1
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(lambda row: head(row, "a"), rows)) == pytest.approx(expected, abs=1e-6)
+    again = pickle.loads(pickle.dumps(head))  # noqa: S301 - our own
+    assert again(rows[0], "a") == pytest.approx(expected[0], abs=1e-6)
 
 
 def test_scored_questions_leave_nothing_behind(
