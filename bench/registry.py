@@ -18,7 +18,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -190,7 +189,7 @@ GROUPS = ("paper", "untrained", "trained", "all")
 @cache
 def paper_methods() -> frozenset[str]:
     """Return the names of the built-in methods that the paper compares, from `methods/groups.toml`."""
-    table = tomllib.loads((resources.files("methods") / "groups.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads((home() / "methods" / "groups.toml").read_text(encoding="utf-8"))
     return frozenset(table["paper"])
 
 
@@ -258,7 +257,7 @@ def _load(
     kind: PluginKind, plugins: Sequence[Path] = (), made: Sequence[PluginEntry[Any]] = (), *, foreign: bool = True
 ) -> Registry[Any]:
     points = _points()
-    home = _home()
+    root = home()
     for plugin_kind in (METHOD, TASK):
         # a foreign `tasks.py` earlier on `sys.path` would be imported instead of our package
         if not (ours := list(filter(_is_ours, points[plugin_kind.group]))):
@@ -269,9 +268,9 @@ def _load(
         for point in ours:
             spec = importlib.util.find_spec(point.module)
             came_from = Path(spec.origin).resolve() if spec is not None and spec.origin else None
-            if came_from != home / point.module / "__init__.py":
+            if came_from != root / point.module / "__init__.py":
                 raise UserError(
-                    f"Expected the folder `{point.module}` beside `bench` in {home}, but Python finds"
+                    f"Expected the folder `{point.module}` beside `bench` in {root}, but Python finds"
                     f" {came_from or 'nothing'} under that name; rename or uninstall that one, or start from another"
                     " folder"
                 )
@@ -318,17 +317,17 @@ def _is_ours(point: importlib.metadata.EntryPoint) -> bool:
 
 def import_built_ins() -> None:
     """Import the built-in plugin packages, before packages of the same name on `sys.path` can shadow them."""
-    sys.path.insert(0, str(_home()))
+    sys.path.insert(0, str(home()))
     try:
         for ours in [point for points in _points().values() for point in points if _is_ours(point)]:
             importlib.import_module(ours.module)
     except ImportError:  # `_load` reports it
         pass
     finally:
-        sys.path.remove(str(_home()))
+        sys.path.remove(str(home()))
 
 
-def _home() -> Path:
+def home() -> Path:
     """Return the folder that contains `bench` and the built-in plugin packages."""
     return Path(inspect.getfile(registration)).resolve().parents[2]
 

@@ -13,11 +13,11 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from bench import registry
 from bench.api import UserError
 from bench.report.text import join
 from bench.results.files import base_of, recalibration_of
@@ -163,7 +163,8 @@ class Styles:
 @functools.cache
 def built_in() -> Styles:
     """Return the styles of the built-in methods."""
-    return Styles(_parse((resources.files(BUILT_IN) / FILE).read_text(encoding="utf-8"), f"{BUILT_IN}/{FILE}"))
+    path = registry.home() / BUILT_IN / FILE  # no resource, for which a user's file methods.py would be imported
+    return Styles(_parse(path.read_text(encoding="utf-8"), f"{BUILT_IN}/{FILE}"))
 
 
 def read(results: Path) -> Styles:

@@ -146,21 +146,22 @@ def _python(code: str, *path: Path, cwd: Path = ROOT) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
-def test_foreign_module_that_shadows_ours_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tasks.py").write_text("x = 1\n")
+@pytest.mark.parametrize("name", ["tasks.py", "methods.py"])
+def test_foreign_module_that_shadows_ours_is_named(tmp_path: Path, name: str) -> None:
+    """A file in the folder where Python or a notebook runs."""
+    (tmp_path / name).write_text("raise SystemExit('not ours')\n")
     done = _python(
         """
-        from bench import registry
-        from bench.api.errors import UserError
+        import bench
         try:
-            registry.methods()
-        except UserError as error:
+            bench.run(methods="ptrue", model="tiny", tasks="atlas-choice", limit=2)
+        except bench.UserError as error:
             print(error)
         """,
         tmp_path,
         cwd=tmp_path,
     )
-    assert str((tmp_path / "tasks.py").resolve()) in done.stdout, done.stderr
+    assert str((tmp_path / name).resolve()) in done.stdout, done.stderr
     assert "rename or uninstall" in done.stdout
 
 
