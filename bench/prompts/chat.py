@@ -289,9 +289,8 @@ class Chat:
                 "The chat template of this model does not print the assistant's turn exactly once, so the self-check"
                 " query can't be placed after the answer. Use a model whose template shows previous turns."
             )
-        (ids,) = self.tokenizer([after], add_special_tokens=False)["input_ids"]
         continues = before.removesuffix(self.blank) == self.render(prompt.messages)
-        suffix = QuerySuffix(np.asarray(ids, dtype=np.int32), continues)
+        suffix = QuerySuffix(self.following("x", after), continues)  # alone, SentencePiece puts a blank before it
         return self._suffix_cache.setdefault((prompt, wording), suffix)
 
     @cached_property

@@ -79,6 +79,17 @@ def test_blank_of_the_tokenizer_is_not_doubled() -> None:
     assert names(chat, chat.letters(PROMPT, "ab")) == ["▁a", "▁b"]
 
 
+@pytest.mark.parametrize("prepends", [False, True])
+def test_turn_after_an_answer_is_tokenised_behind_it(prepends: bool) -> None:
+    tokenizer = models.pieces("", prepends=prepends)
+    tokenizer.chat_template = None
+    chat = Chat(tokenizer)
+    (asked,) = chat.prompts([PROMPT])
+    turns = [*PROMPT.messages, Message("assistant", "yes"), Message("user", query_text(FIXED.query_letters))]
+    (answer,) = chat.continuations(PROMPT, ["yes"])
+    assert [*asked, *answer, *chat.query(PROMPT, FIXED).ids] == chat.encode([chat.render(turns)])[0].tolist()
+
+
 def test_judge_reads_words_with_and_without_blank() -> None:
     for template in (MISTRAL, OTHERS["zephyr"]):
         lm: Any = type("Tokenizer", (), {"chat": Chat(models.pieces(template))})
