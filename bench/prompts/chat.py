@@ -81,6 +81,7 @@ class Chat:
     @property
     def notes(self) -> list[str]:
         """Notes on how the prompts were made, for readers of the results."""
+        gap = f"this model's chat template writes {self.gap!r} before answers: they are read behind it"
         notes = {_PLAIN_NOTE: self.template, _THINKING_NOTE: self.takes_thinking, _TRACE_NOTE: self.opens_trace}
         if self.thinking is not None:
             way = f"its template's own way, up to {self.thinking.marker}" if self.thinking.marker else "an instruction"
@@ -89,7 +90,7 @@ class Chat:
                 f" answer is read after {self.thinking.lead.strip()!r}"
             )
             notes = {_PLAIN_NOTE: self.template, reasons: True}
-        return [note for note, applies in notes.items() if applies]
+        return [note for note, applies in {**notes, gap: self.gap}.items() if applies]
 
     def think(self, budget: int, context: int) -> None:
         """Let the model reason before its answers: by its template's own end marker, or else by an instruction.
@@ -191,7 +192,8 @@ class Chat:
 
         Args:
             messages: turns of the conversation.
-            answering: whether the generation prompt is added, after which the model answers.
+            answering: whether the generation prompt is added, and the `gap` behind it unless a trace of the template's
+                own follows; the model answers there.
             at_once: whether the model replies without a trace, even if it reasons before its answers.
         """
         turns = [{"role": m.role, "content": m.content} for m in messages]
@@ -200,7 +202,7 @@ class Chat:
             turns = [{"role": "user", "content": first}, *turns[2:]]
         settings = {"enable_thinking": self.thinking is not None and not at_once} if self.takes_thinking else {}
         try:
-            return self._apply_template(turns, answering=answering, **settings)
+            text = self._apply_template(turns, answering=answering, **settings)
         except UserError:  # a server fails
             raise
         except Exception as error:
@@ -208,6 +210,8 @@ class Chat:
             raise UserError(
                 f"The chat template of this model fails ({type(error).__name__}: {why}); mend or remove it."
             ) from error
+        answers = answering and (at_once or self.thinking is None or not self.thinking.marker)
+        return text + self.gap if answers else text
 
     def check(self, *, limited: bool = True) -> None:
         """Check the chat template by rendering a short conversation, whose time may be limited.
@@ -294,19 +298,37 @@ class Chat:
         return self._suffix_cache.setdefault((prompt, wording), suffix)
 
     @cached_property
+    def _written(self) -> tuple[str, str]:
+        """What the template writes between a prompt and its answer: `gap` and `blank`."""
+        asked, turns = self._probe(answering=True, enable_thinking=False), ["probe", QUERY_SENTINEL]
+        said = self._probe(*turns, answering=False, enable_thinking=False)
+        if said.endswith(QUERY_SENTINEL):  # llama.cpp's server takes a last turn of the assistant as one to go on with
+            said = self._probe(*turns, "probe", answering=False, enable_thinking=False)
+        written, found, _ = said.removeprefix(asked).partition(QUERY_SENTINEL)
+        if not (asked and found and said.startswith(asked)) or (written.strip(" ") and self.opens_trace):
+            return "", ""
+        gap = written.rstrip(" ")
+        blank = written[len(gap) :]
+        start, *whole = self.encode([asked + gap, *(asked + written + letter for letter in "abAB")])
+        return gap, blank if all(np.array_equal(ids[:-1], start) for ids in whole) else ""
+
+    @property
+    def gap(self) -> str:
+        """Text that the template writes between the generation prompt and the answer, without a `blank` at its end.
+
+        Empty for most templates; gpt-oss names the channel, and GLM-4.5 begins a line. A template that ignores
+        `add_generation_prompt` has the header of the assistant's turn there. It is part of prompts.
+        """
+        return self._written[0]
+
+    @property
     def blank(self) -> str:
-        """Blank that the template writes between a prompt and its answer, as the start of the answer's first token.
+        """Blank that the template writes before an answer, as the start of the answer's first token.
 
         Empty for most templates, and where prompt, blank and letter aren't the prompt's tokens and one more: some
         tokenizers of Mistral put a blank behind `[/INST]` themselves, and the template's would be a second one.
         """
-        asked = self._probe(answering=True, enable_thinking=False)
-        said = self._probe("probe", QUERY_SENTINEL, answering=False, enable_thinking=False)
-        blank = said.removeprefix(asked).partition(QUERY_SENTINEL)[0]
-        if not blank or blank.strip(" "):
-            return ""
-        start, *whole = self.encode([asked, *(asked + blank + letter for letter in "abAB")])
-        return blank if all(np.array_equal(ids[:-1], start) for ids in whole) else ""
+        return self._written[1]
 
     def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
         """Return token ids of the self-check conversations up to the answer, one sequence for each prompt.
@@ -326,13 +348,13 @@ class Chat:
             for ids, other in zip(whole, alone, strict=True)
         ]
 
-    def _answer_place(self, prompt: Prompt, texts: Sequence[str]) -> tuple[str, list[str]]:
-        """Return a prompt as text, with its `lead`, and answers as they follow it."""
+    def _answer_place(self, prompt: Prompt, texts: Sequence[str], *, at_once: bool = False) -> tuple[str, list[str]]:
+        """Return a prompt as text, with its `lead`, and answers as they follow it, `at_once` those without a trace."""
         if self.thinking is not None and prompt.lead:
             answers = [self.thinking.gap + text for text in texts]
         else:  # a text that begins with white space already is as the model wrote it
             answers = [self.blank * bool(text[:1].strip()) + text for text in texts]
-        return self.render(prompt.messages) + prompt.lead, answers
+        return self.render(prompt.messages, at_once=at_once) + prompt.lead, answers
 
     def letters(self, prompt: Prompt, letters: str) -> Ids:
         """Return the token id that each letter has at the beginning of an answer to this prompt.
@@ -364,7 +386,7 @@ class Chat:
         key = prompt, tuple(texts)
         if key in self._first_ids_cache:
             return self._first_ids_cache[key]
-        base, answers = self._answer_place(prompt, texts)
+        base, answers = self._answer_place(prompt, texts, at_once=not prompt.lead)
         (start, *rest) = self.encode([base, *(base + answer for answer in answers)])
         ids = []
         for text, whole in zip(texts, rest, strict=True):

@@ -155,7 +155,7 @@ class Fitter:
             **({"model": self.lm.fingerprint} if self.lm.fingerprint.endswith("+code") else {}),
             # former fits read the answer's prompt in the query conversation
             **({"query prompts": "of the query"} if own else {}),
-            **({"blank": self.lm.chat.blank} if self.lm.chat.blank else {}),  # former fits had other ids of answers
+            **({"blank": written} if (written := self.lm.chat.gap + self.lm.chat.blank) else {}),  # formerly left out
             "code": f"{type(method).__module__}:{type(method).__qualname__}",
             "source": None if name in self.resolved.passed else self.resolved.sources[name],  # None: it isn't stored
             "params": {k: repr(v) for k, v in method.params().items()},

@@ -45,9 +45,12 @@ class LlamaServer(ModelServer):
             case "/tokenize":
                 return {"tokens": tokenizer(body["content"], add_special_tokens=body["add_special"])["input_ids"]}
             case "/apply-template":
-                messages = [Message(m["role"], m["content"]) for m in body["messages"]]
                 assert tokenizer.chat_template, "such a model is asked with a plain template"
-                text = self.lm.chat.render(messages, answering=body["add_generation_prompt"])
+                messages, begun = [Message(m["role"], m["content"]) for m in body["messages"]], ""
+                if messages[-1].role == "assistant":  # the server goes on with it
+                    begun = messages.pop().content
+                asks = body["add_generation_prompt"] or bool(begun)
+                text = self.lm.chat.render(messages, answering=asks).removesuffix(self.lm.chat.gap) + begun
                 adds_bos = tokenizer("x")["input_ids"][:1] == [tokenizer.bos_token_id]  # else the template writes it
                 return {"prompt": text.removeprefix(tokenizer.bos_token) if adds_bos else text}
             case "/completion":

@@ -58,6 +58,8 @@ class ModelCard:
     """SHA-256 of the tokenizer's files."""
     chat_template: str
     """SHA-256 of the chat template."""
+    text_before_answers: str = ""
+    """Text that the chat template writes between its generation prompt and answers, which heads once left out."""
     dtype: str
     attention: str
     trust_remote_code: bool = False
@@ -83,6 +85,7 @@ class ModelCard:
             weights=lm.files.weights,
             tokenizer=tokenizer.hexdigest(),
             chat_template=hashlib.sha256(str(template).encode("utf-8", "surrogatepass")).hexdigest(),
+            text_before_answers=lm.chat.gap,
             dtype=lm.dtype_name,
             attention=lm.attention,
             trust_remote_code=lm.options.trust_remote_code,
@@ -90,10 +93,10 @@ class ModelCard:
 
     def differences(self, other: ModelCard) -> list[str]:
         """Return in words the parts that two models don't share, e.g. "tokenizer"; empty if the models are the same."""
-        if self.fingerprint == other.fingerprint:
-            return []
-        names = ("weights", "tokenizer", "chat_template")
+        names = ("weights", "tokenizer", "chat_template", "text_before_answers")
         parts = [name.replace("_", " ") for name in names if getattr(self, name) != getattr(other, name)]
+        if self.fingerprint == other.fingerprint:
+            return [part for part in parts if part == "text before answers"]
         return parts or ["other files that change what is asked or answered"]
 
     @property

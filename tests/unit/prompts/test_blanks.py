@@ -1,4 +1,4 @@
-"""Blanks of chat templates: answers are read as the tokens that the template writes, and elsewhere as before."""
+"""What chat templates write before answers: they are read as the tokens that follow it, and elsewhere as before."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from bench.api import ChoiceLogits, Followup, QueryLogits, Signal
 from bench.api.protocol import FIXED
 from bench.api.question import Message, Prompt, Released
 from bench.grading.hf import _first_ids
-from bench.prompts.chat import Chat
+from bench.prompts.chat import _DATE_STRING, Chat
 from bench.prompts.templates import query_text
 from tests.fixtures import models
 from tests.fixtures.thinking import KEEPING, published
+from tests.fixtures.thinking import tokenizer as tokenizer_of
 from tests.kit.splits import FiveRivers, batch_of, read
+from tests.unit.prompts.test_traces import Served
 
 TURNS = (
     "{{{{ bos_token }}}}{{% for m in messages %}}{{% if m.role == 'user' %}}[INST] {{{{ m.content }}}}{end}"
@@ -36,10 +38,18 @@ ZEPHYR = (
 BLANK = {"mistral": MISTRAL, "llama 2": LLAMA_2, "vicuna": VICUNA}
 OTHERS = {
     "mistral at first": TURNS.format(end=" [/INST]", before=""), "tekken": TURNS.format(end="[/INST]", before=""),
-    "line": TURNS.format(end="[/INST]", before="{{ '\n' }}"), "blanks": TURNS.format(end="[/INST]", before="  "),
+    "blanks": TURNS.format(end="[/INST]", before="  "),
     "zephyr": ZEPHYR, "smollm3": KEEPING,
     **{name: published(name) for name in ("llama3", "qwen2_5", "qwen3", "gemma", "phi3", "deepseek_r1_distill")},
 }  # fmt: skip
+GAPS = {
+    "line": (TURNS.format(end="[/INST]", before="{{ '\n' }}"), "\n"),
+    "header": (KEEPING.partition("{% if add")[0], "<|im_start|>assistant\n"),  # whatever is asked for
+    "header, blank": (VICUNA.partition("{% if add")[0], "ASSISTANT:"),
+    "channel": (published("gptoss"), "<|channel|>final<|message|>"),
+    "glm": (published("glm4moe"), "\n"),
+}
+"""Name -> template, and what it writes between the generation prompt and an answer, without a blank at its end."""
 PROMPT = Prompt((Message("system", "Be brief."), Message("user", "Which? a) x b) y")))
 
 
@@ -64,10 +74,58 @@ def test_answers_are_tokens_that_the_template_writes(template: str) -> None:
     assert chat.query(PROMPT, FIXED).continues
 
 
+class GoingOn(Served):
+    """A tokenizer of llama.cpp's server, which takes a last turn of the assistant as one to go on with."""
+
+    def apply_chat_template(self, *turns: Any, **options: Any) -> Any:
+        (said,) = turns
+        begun = said[-1]["content"] if said[-1]["role"] == "assistant" else ""
+        options["add_generation_prompt"] |= bool(begun)
+        return super().apply_chat_template(said[:-1] if begun else said, **options) + begun
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
+
+
+@pytest.mark.parametrize("template", GAPS)
+@pytest.mark.parametrize("kind", [lambda tokenizer: tokenizer, GoingOn], ids=["tokenizer", "server"])
+def test_answers_follow_what_the_template_writes(template: str, kind: Any) -> None:
+    text, gap = GAPS[template]
+    tokenizer = models.pieces(text)
+    chat = Chat(kind(tokenizer))
+    assert chat.gap == gap
+    assert chat.notes[-1].endswith(f"writes {gap!r} before answers: they are read behind it")
+    (asked,) = chat.prompts([PROMPT])
+    turns = [{"role": m.role, "content": m.content} for m in PROMPT.messages]
+    if template == "line":  # it refuses a system turn
+        turns = [{"role": "user", "content": f"{turns[0]['content']}\n\n{turns[1]['content']}"}]
+    query = [{"role": "assistant", "content": "b"}, {"role": "user", "content": query_text(FIXED.query_letters)}]
+    suffix = chat.query(PROMPT, FIXED)
+    after = np.concatenate([asked, chat.letters(PROMPT, "b"), suffix.ids])
+    for before, start in ((turns, asked), ([*turns, *query], after)):
+        for letter, token in zip("ab", chat.letters(PROMPT, "ab"), strict=True):
+            said = [*before, {"role": "assistant", "content": letter}]
+            whole = tokenizer.apply_chat_template(said, tokenize=False, enable_thinking=False, date_string=_DATE_STRING)
+            assert chat.encode([whole])[0][: len(start) + 1].tolist() == [*start, token]
+    assert suffix.continues
+    assert chat.before_answers([PROMPT], FIXED)[0].tolist() == asked.tolist()
+
+
+def test_gap_is_no_part_of_prompts_before_traces() -> None:
+    tokenizer = tokenizer_of("keeping")
+    tokenizer.chat_template = published("glm4moe")
+    chat = Chat(tokenizer)
+    chat.think(64, 4096)
+    assert chat.thinking is not None
+    assert (chat.gap, chat.thinking.marker) == ("\n", "</think>")
+    assert chat.render(PROMPT.messages).endswith("<|assistant|>")
+    assert tokenizer.decode(chat.query(PROMPT, FIXED).ids).endswith("<|assistant|>\n<think></think>\n")
+
+
 @pytest.mark.parametrize("template", OTHERS)
 def test_answers_of_other_templates_follow_at_once(template: str) -> None:
     chat = Chat(models.pieces(OTHERS[template]))
-    assert chat.blank == ""
+    assert (chat.gap, chat.blank) == ("", "")
     if chat.no_letters_reason is None:
         assert names(chat, chat.letters(PROMPT, "ab")) == ["a", "b"]
     assert [names(chat, ids) for ids in chat.continuations(PROMPT, ["yes", " yes"])] == [["yes"], ["▁yes"]]

@@ -162,7 +162,7 @@ def fitter(
     )  # fmt: skip
     lm: Any = SimpleNamespace(
         files=SimpleNamespace(weights="f"), fingerprint="f", device=device, spec=specs.resolve("tiny"),
-        chat=SimpleNamespace(blank=""),
+        chat=SimpleNamespace(gap="", blank=""),
     )  # fmt: skip
     asking = SimpleNamespace(verdict_ids=np.array(verdicts, dtype=np.int32))
     batches: Any = SimpleNamespace(

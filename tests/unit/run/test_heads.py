@@ -353,6 +353,7 @@ PATHS = ("name", "backbone__model", "method__name", "method__preset", "asked__ta
         (changed_card(backbone__model="m.served-79d06997"), r"behind a server \(m.served-.*: --model URL, or model=\."),
         (changed_card(**OTHER_MODEL), "other: weights. Name its own model"),
         (changed_card(**OTHER_TEMPLATE), "other: chat template"),
+        (changed_card(backbone__text_before_answers="\n"), "other: text before answers. Name its own model"),
     ],
 )
 def test_head_that_is_not_as_it_must_be(copy: Path, damage: Callable[[Path], None], told: str) -> None:
