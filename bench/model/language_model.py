@@ -126,8 +126,9 @@ class LanguageModel:
     @property
     def notes(self) -> list[str]:
         """Notes for readers of results: how the model's files were converted, and how prompts were made."""
-        description = self.files.description(self.dtype_name)
-        return [description, *self.chat.notes] if description else self.chat.notes
+        description, ends = self.files.description(self.dtype_name), self.chat.tokenizer.decode([*self.added_stops])
+        told = f"its chat template ends turns with {ends}, which its files don't name as an end: answers end there too"
+        return [*filter(None, [description]), *self.chat.notes, *[told] * bool(ends)]
 
     @property
     def dtype_name(self) -> str:
@@ -225,10 +226,20 @@ class LanguageModel:
 
     @cached_property
     def stops(self) -> frozenset[int]:
-        """Token ids that end an answer: the EOS ids of the generation configuration and of the tokenizer."""
-        named = (self._generation or self.model.generation_config).eos_token_id
-        ids = [named] if isinstance(named, int) else list(named or [])
-        return frozenset(i for i in [*ids, self.chat.tokenizer.eos_token_id] if i is not None)
+        """Token ids that end an answer: EOS ids of the generation configuration and the tokenizer, `added_stops`."""
+        return self._named_stops(self._generation or self.model.generation_config) | self.added_stops
+
+    @cached_property
+    def added_stops(self) -> frozenset[int]:
+        """Token id with which the chat template ends turns, where the files name another EOS; part of store keys."""
+        configs = [self._generation] if self._generation else [self.config, self.config.get_text_config()]
+        ends = frozenset[int]() if self.chat.turn_end is None else {self.chat.turn_end}
+        return frozenset(ends - self._named_stops(*configs))
+
+    def _named_stops(self, *configs: Any) -> frozenset[int]:
+        named = (getattr(config, "eos_token_id", None) for config in configs)
+        ids = [token for each in named for token in (each if isinstance(each, list) else [each])]
+        return frozenset(token for token in [*ids, self.chat.tokenizer.eos_token_id] if token is not None)
 
     @cached_property
     def speed(self) -> Speed | str:

@@ -92,6 +92,7 @@ class ServerModel(LanguageModel):
         self.context = self.dialect.context - 1  # a server that reads also writes a token, for which it wants room
         self.chat = Chat(self.dialect)
         self.chat.check(limited=False)  # calls of servers have limits of their own
+        end = self.chat.turn_end
         self._probed: list[dict[str, float]] = []
         self._links, self._lock = self.client.links, threading.Lock()
         facts = ModelFacts(self.label, self.dialect.width, self.dialect.vocabulary, 1)
@@ -99,6 +100,7 @@ class ServerModel(LanguageModel):
             dtype=torch.float32, facts=facts, no_packs_reason=None, head=LogProbabilities(torch.zeros(0)), norm=None,
             speed="the server doesn't tell how fast it is",
             stops=frozenset(self.dialect.all_special_ids),
+            added_stops=frozenset() if end is None or self.dialect.stops_at(end) else frozenset({end}),
         )  # fmt: skip
         if self.dialect.layers:
             try:

@@ -49,6 +49,7 @@ def tokenise_answers(
         UserError: a token id is not in the tokenizer's vocabulary.
     """
     records, size = [released[question.id] for question in questions], len(chat.tokenizer)
+    ends = {*chat.tokenizer.all_special_ids, chat.turn_end}
 
     def ids_of(texts: Sequence[Text], count: int = 1) -> list[Ids]:
         """Return the token ids of texts as they follow a prompt.
@@ -71,7 +72,7 @@ def tokenise_answers(
     def without_end_tokens(ids: Ids) -> Ids:
         """Return token ids without special tokens at their end; generated answers are stored in this form."""
         n = len(ids)
-        while n and int(ids[n - 1]) in chat.tokenizer.all_special_ids:
+        while n and int(ids[n - 1]) in ends:
             n -= 1
         return ids[:n]
 

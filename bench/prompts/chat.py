@@ -330,6 +330,15 @@ class Chat:
         """
         return self._written[1]
 
+    @cached_property
+    def turn_end(self) -> int | None:
+        """Id of the special token with which the template ends the assistant's turn; None if it is no such token."""
+        said = self._probe("probe", QUERY_SENTINEL, answering=False, enable_thinking=False)
+        end = said.partition(QUERY_SENTINEL)[2].strip().partition("\n")[0].rstrip()  # Phi writes </s> in a line below
+        ids = self.following("x", end).tolist()
+        special = {*self.tokenizer.all_special_ids, *getattr(self.tokenizer, "added_tokens_decoder", ())}
+        return ids[0] if len(ids) == 1 and ids[0] in special else None
+
     def before_answers(self, prompts: Sequence[Prompt], protocol: Protocol) -> list[Ids]:
         """Return token ids of the self-check conversations up to the answer, one sequence for each prompt.
 

@@ -66,6 +66,7 @@ class VLLM(Dialect):
         super().__init__(client, card, cached=cached)
         self.abilities |= Ability.TRACES
         self.context, self._ids_of = int(card.get("max_model_len") or UNKNOWN), dict[str, list[int]]()
+        self._ends: list[int] = []
         tokens = {text: self.tokenise(text, special=False) for text in (*TEXTS, *_ENDS)}
         self.all_special_ids = [ids[0] for text, ids in tokens.items() if text[0] == "<" and len(ids) == 1]
         first = self.tokenise("x", special=True)
@@ -130,6 +131,17 @@ class VLLM(Dialect):
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
+    def stops_at(self, token: int) -> bool:
+        """Return whether the server ends texts at a token by itself; from now on it is asked to."""
+        self._ends = [token]
+        settings = {"temperature": 0, "logit_bias": {str(token): BIAS}}
+        if self.layers or self._ask([self.encode(PROMPTS[0])], 2, 1, **settings)[0].ended:  # layers forbid biases
+            return True
+        self.notes.append(
+            f"it doesn't end texts at token {token}, with which its chat template ends turns: it is told to"
+        )
+        return False
+
     def complete(
         self, prompt: Ids, limit: int, draw: Draw | None = None, *, whole: bool = False, scored: bool = True
     ) -> Scored:
@@ -138,7 +150,7 @@ class VLLM(Dialect):
         Raises:
             UserError: the server fails, or what it answers is not as asked.
         """
-        settings = {"temperature": 0} if draw is None else vars(draw)
+        settings = {**({"temperature": 0} if draw is None else vars(draw)), "stop_token_ids": self._ends}
         (reply,) = self._ask([prompt], limit, -1 if whole else TOP * scored, **settings)
         if len(reply.ids) < limit and not reply.ended:
             raise self.unexpected_reply(f"{limit} tokens or an end", f"{len(reply.ids)}")

@@ -115,6 +115,11 @@ class Reader:
         return {"device": device_class(*self.lm.devices), "token_budget": self.budget, **batch_limits}
 
     @property
+    def _ends(self) -> dict[str, object]:
+        """Field of store keys of generated texts: their stop tokens, where the model's files don't name all."""
+        return {"ends": sorted(self.lm.added_stops)} if self.lm.added_stops else {}
+
+    @property
     def nondefault_settings(self) -> dict[str, object]:
         """Settings of the model that are not the usual ones.
 
@@ -308,7 +313,7 @@ class Reader:
         fields = {
             "weights": self.lm.fingerprint, "dtype": str(self.lm.dtype), "attention": self.lm.attention,
             "thinking": thinking.fields(), "extractor": extractor.VERSION,
-            "traces": trace_decoder.VERSION, **self.arithmetic,
+            "traces": trace_decoder.VERSION, **self._ends, **self.arithmetic,
         }  # fmt: skip
         for sampling in (None, *self.sampled_traces(signals)):
             most, tokens = _PIECE if self.lm.shard_divisor > 1 else _LARGE_PIECE
@@ -509,11 +514,13 @@ class Reader:
             if shard.samples is None:  # the samples' random generator depends on the question ids
                 # the shard's key has the samples' length limit only where the model answers, too
                 limit = {} if shard.given is None else {"max_new_tokens": settings.max_new_tokens}
-                digests["drawn by"] = key_of({"ids": [question.id for question in questions], **limit})
+                digests["drawn by"] = key_of({"ids": [question.id for question in questions], **limit, **self._ends})
+            digests |= {name: str(ends) for name, ends in self._ends.items()}
             shard_names = {}
             for signal, name in base_names.items():
                 spec = definitions[signal].continuations
-                is_read = {"gold": spec.gold, "wrong": spec.wrong, "drawn by": spec.samples}
+                says = any(turn.say for turn in spec.turns)
+                is_read = {"gold": spec.gold, "wrong": spec.wrong, "drawn by": spec.samples, "ends": says}
                 shard_names[signal] = " ".join(
                     [name, *(f"{part} {digest}" for part, digest in digests.items() if is_read[part])]
                 )
@@ -566,7 +573,7 @@ class Reader:
             "dtype": str(self.lm.dtype),
             "attention": self.lm.attention,
             "prompts": digest_arrays(shard.prompts),
-            "decoding": {"greedy": True, "max_new_tokens": settings.max_new_tokens}
+            "decoding": {"greedy": True, "max_new_tokens": settings.max_new_tokens, **self._ends}
             if shard.given is None
             else {"released": digest_arrays(shard.given)},
             **({"samples": [digest_arrays(sampled) for sampled in shard.samples]} if shard.samples else {}),

@@ -56,6 +56,7 @@ from bench.store.disk_cache import Store
 from bench.store.lines import append_line
 from bench.store.pruning import prune, select_entries
 from bench.store.usage import list_usage
+from tests.fixtures import models
 from tests.kit import splits
 from tests.kit.llama_cpp import BUILT_IN, LlamaServer
 from tests.kit.model_server import ModelServer
@@ -432,6 +433,21 @@ def expected(tiny: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> I
     server = LlamaServer(tiny)
     yield values(server, tmp_path_factory.mktemp("undisturbed"))
     server.stop()
+
+
+def test_vllm_ends_texts_where_the_template_ends_turns(tmp_path: Path) -> None:
+    prompt, token, texts = np.arange(3, 9, dtype=np.int32), None, []
+    for name in ("long", "short"):
+        lm = LanguageModel(resolve(str(models.chatml(tmp_path / name, token))), LoadOptions(device="cpu"))
+        server = VLLMServer(lm)
+        made = served(server)
+        texts.append(made.dialect.complete(prompt, 8).ids.tolist())
+        assert made.added_stops == lm.added_stops == {8192}
+        vars(lm)["added_stops"], vars(lm)["stops"] = frozenset(), lm.stops  # now the server stops there by itself
+        assert served(server).added_stops == frozenset()
+        server.stop()
+        token = texts[0][2]
+    assert texts[1] == texts[0][: texts[0].index(token)]
 
 
 def requests(server: ModelServer) -> list[str]:

@@ -125,8 +125,12 @@ class ModelServer(Loopback):
         bias: Sequence[tuple[int, float]] = (),
         forced: Sequence[int] = (),
         top_k: int = 0,
+        more: Sequence[int] = (),
     ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """Tokens of an answer, the end token too, with the model's log-probabilities, and the sampler's logits."""
+        """Tokens of an answer, the end token too, with the model's log-probabilities, and the sampler's logits.
+
+        End tokens are those of the model's files, and `more`.
+        """
         ids, numbers = list(prompt), np.random.default_rng(seed or 0).random(limit)
         for step in range(limit):
             known, text = self.read.setdefault(self.lm.model, {}), tuple(ids)
@@ -145,5 +149,5 @@ class ModelServer(Loopback):
                 (token,) = sample_tokens(biased, [0], [float(numbers[step])], temperature, top_p)
             yield token, logits[0].double().log_softmax(-1), biased[0].double()
             ids.append(token)
-            if token in self.lm.stops:
+            if token in {*self.lm.stops - self.lm.added_stops, *more}:
                 return

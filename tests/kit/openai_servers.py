@@ -91,16 +91,18 @@ class VLLMServer(ModelServer):
         bias = [(int(token), added) for token, added in body.get("logit_bias", {}).items()]
         bias += [(token, 1e9) for token in body.get("allowed_token_ids", [])]
         for token, own, _ in self.tokens(
-            prompt, body["max_tokens"], body.get("temperature", 1), body.get("top_p", 1), body.get("seed"), bias
-        ):
+            prompt, body["max_tokens"], body.get("temperature", 1), body.get("top_p", 1), body.get("seed"), bias,
+            more=body.get("stop_token_ids", ()),
+        ):  # fmt: skip
             order = chosen or own.argsort(descending=True, stable=True)[: k if k >= 0 else None].tolist()
             numbers = own.tolist()
             names.append(token)
             own_values.append(numbers[token])
             tops.append({f"token_id:{i}": numbers[i] for i in [token, *order]})
+        ends = {*self.lm.stops - self.lm.added_stops, *body.get("stop_token_ids", ())}
         ids = {"prompt_token_ids": list(prompt), "token_ids": names} if body.get("return_token_ids") else {}
         return {
-            "index": index, "finish_reason": "stop" if names[-1] in self.lm.stops else "length", **ids,
+            "index": index, "finish_reason": "stop" if names[-1] in ends else "length", **ids,
             "text": self.lm.chat.tokenizer.decode(names, skip_special_tokens=True),
             "logprobs": {
                 "tokens": [f"token_id:{i}" for i in names], "token_logprobs": own_values, "top_logprobs": tops,

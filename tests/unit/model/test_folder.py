@@ -28,6 +28,7 @@ from bench.run import pipeline
 from bench.run.config import RunConfig
 from bench.signals.reader import Reader
 from bench.store.disk_cache import Store
+from tests.fixtures import models
 from tests.fixtures.models import TINY
 from tests.kit.passes import load
 
@@ -376,3 +377,13 @@ def test_ends_of_answers_outlive_their_file(model: Path) -> None:
     lm = load(model)
     shutil.rmtree(model)
     assert lm.stops == {2, 5, 7}
+
+
+def test_end_of_turns_is_a_stop_that_is_noted(tmp_path: Path) -> None:
+    folder = models.chatml(tmp_path / "chatml")
+    lm = load(folder)
+    assert (lm.stops, lm.added_stops) == ({2, 8192}, {8192})
+    assert "ends turns with <|im_end|>, which its files don't name as an end" in lm.notes[-1]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 8192]}), encoding="utf-8")
+    lm = load(folder)
+    assert (lm.stops, lm.added_stops, lm.notes) == ({2, 8192}, set(), [])

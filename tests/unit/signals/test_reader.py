@@ -14,25 +14,31 @@ import torch
 from bench.api import (
     At,
     ChoiceLogits,
+    Followup,
     Hidden,
     QueryLogits,
     Question,
+    Samples,
     Signal,
     Split,
     UserError,
 )
 from bench.api.protocol import FIXED, PAPER, Protocol
+from bench.api.question import Released
 from bench.data.splits import TaskSplit
 from bench.model import devices
+from bench.model.language_model import LanguageModel
 from bench.progress import Silent
 from bench.prompts import shards as sharding
 from bench.signals.definition import pass_definitions
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
 from bench.store.disk_cache import Store
+from tests.fixtures import models
 from tests.fixtures.rivers import Rivers
 from tests.kit import passes
-from tests.kit.splits import opened
+from tests.kit.splits import FiveOpenRivers, opened
+from tests.kit.splits import read as split_read
 
 WORDS = ["river", "stone", "cloud", "ember", "harbour", "lantern", "meadow", "orchard"]
 
@@ -152,6 +158,35 @@ def key(folder: Path, tmp_path: Path, budget: int, dtype: str, device: str = "cp
     reader = Reader(lm, Store(tmp_path / "cache"), FIXED, budget, Silent())
     split_data = opened(reader, Lengths)
     return reader._kind(split_data.shards[0], reader.prompt_settings(split_data)), reader.nondefault_settings
+
+
+def generated(split_data: SplitData) -> list[list[int]]:
+    return [ids.tolist() for part in split_data.answer_ids for ids in part]
+
+
+def test_answers_end_where_the_template_ends_turns(tmp_path: Path) -> None:
+    whole = generated(split_read(models.chatml(tmp_path / "long"), tmp_path, FiveOpenRivers, set())[1])
+    token = whole[0][1]
+    reader, short = split_read(models.chatml(tmp_path / "short", says=token), tmp_path, FiveOpenRivers, set())
+    assert generated(short) == [ids[: ids.index(token)] if token in ids else ids for ids in whole]
+    said = [Released(None, (70, 8192, 2), None)]
+    assert generated(reader.read(opened(reader, FiveOpenRivers, said), frozenset())) == [[70]] * 5
+
+
+@pytest.mark.parametrize("said", [[], ["a river"]])
+def test_texts_beyond_the_end_of_turns_are_stale(
+    said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, signals = (
+        models.chatml(tmp_path / "model"),
+        {Samples(n=2, temperature=1.0, top_p=1.0), Followup("?", say=2)},
+    )
+    for signal in signals:
+        with monkeypatch.context() as former:
+            former.setattr(LanguageModel, "added_stops", frozenset())
+            assert split_read(folder, tmp_path, FiveOpenRivers, {signal}, said)[0].forward_tokens
+        for again in (True, False):
+            assert bool(split_read(folder, tmp_path, FiveOpenRivers, {signal}, said)[0].forward_tokens) is again
 
 
 def test_cells_name_the_tokenizer_that_was_given(small_model: Path, tmp_path: Path) -> None:
