@@ -304,8 +304,9 @@ class LanguageModel:
         return shard_divisor(self.device, sum(each.inputs * each.outputs for each in self.facts.projections))
 
     def missing(self, needs: Ability, depths: frozenset[float] = frozenset()) -> str | None:
-        """Return why the model can't give what a signal needs; None if it can. It can lack attention weights alone."""
-        del depths
+        """Return why the model can't give what a signal needs: attention, or states at depths; None if it can."""
+        if getattr(self.config.get_text_config(), "altup_num_inputs", 1) > 1 and any(depth < 1 for depth in depths):
+            return "it reads an inner layer, and those of this architecture have several states of each token"
         return unrecorded_reason(self.config) if Ability.ATTENTION in needs else None
 
     def require_vocabulary_of(self, other: LanguageModel) -> None:

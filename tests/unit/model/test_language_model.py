@@ -24,6 +24,7 @@ from bench.model.attention import ATTENTION
 from bench.model.forward_checks import Probe
 from bench.model.language_model import LanguageModel, LoadOptions, build_device_map
 from bench.model.session import blocks
+from bench.servers.readings import Ability
 from tests.fixtures import models
 from tests.kit import passes
 
@@ -192,6 +193,23 @@ def test_layers_that_attend_in_chunks_are_refused(tmp_path: Path) -> None:
     models.save(tmp_path / "llama4", config, models.words(passes.VOCABULARY, pad_token="w0"))
     with pytest.raises(UserError, match=r"'llama4': expected layers that .*, its layers attend in chunks; use another"):
         _ = passes.load(tmp_path / "llama4").uses_packs
+
+
+def test_inner_layers_with_several_states_are_refused(tmp_path: Path) -> None:
+    """Gemma 3n's have four of each token; its last layer has one."""
+    shape = {**passes.SHAPE, "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    config = transformers.Gemma3nTextConfig(
+        **shape, num_key_value_heads=2, head_dim=16, hidden_size_per_layer_input=8, laurel_rank=4,
+        vocab_size_per_layer_input=passes.VOCABULARY, num_kv_shared_layers=0, activation_sparsity_pattern=[0.0] * 4,
+    )  # fmt: skip
+    models.save(tmp_path / "gemma3n", config, models.words(passes.VOCABULARY, pad_token="w0"))
+    lm = passes.load(tmp_path / "gemma3n")
+    reason = "it reads an inner layer, and those of this architecture have several states of each token"
+    assert [lm.missing(Ability.STATES, frozenset({depth})) for depth in (0.5, 1.0)] == [reason, None]
+    assert lm.uses_packs
+    for length in (3, 9):  # of three tokens the four states would be taken for more tokens
+        with pytest.raises(UserError, match=rf"one state of each token after layer 2, got .* of \(4, 1, {length},"):
+            lm.session.read_alone(np.arange(4, 4 + length, dtype=np.int32), {2: np.array([length - 1])})
 
 
 @pytest.mark.parametrize(("outer", "text", "expected"), [
