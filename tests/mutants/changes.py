@@ -49,6 +49,8 @@ class Change:
     """Name of the kept change whose line is gone."""
     equivalent: str = ""
     """Why no test can notice it, if so."""
+    by: str = ""
+    """Test that noticed it last, which is run before all others."""
 
     @property
     def source(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,19 @@ def test_mutant_is_caught_by_the_test_that_fails(root: Path) -> None:
         found = command._attempted(change, tests, copy)
         assert (found.result, found.by) == expected
         assert (copy / "bench" / "clip.py").read_text(encoding="utf-8") == SOURCE
+
+
+def test_mutant_is_tried_first_on_what_caught_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured where that test fails again; what fails without any change catches nothing."""
+    monkeypatch.setattr(command, "BUILD", root / "build")
+    test = "from bench.clip import clipped\n\n\ndef test_limit():\n    assert clipped(9) == 3\n"
+    (root / "test_clip.py").write_text(test, encoding="utf-8")
+    for words in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=root, check=True)
+    (limit,) = (each for each in changes.changes_of("bench/clip.py") if each.new == "LIMIT = 4")
+    known = [replace(limit, name="1-00", by="test_clip.py::test_limit")]
+    assert command._tried(known, again=False)["1-00"].test == known[0].by
+
+    (root / "test_clip.py").write_text(test.replace("== 3", "== 5"), encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"test_clip.py::test_limit fails without any change"):
+        command._tried(known, again=True)
