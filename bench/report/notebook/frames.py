@@ -37,7 +37,9 @@ _CATEGORIES = (
 _DTYPES: Mapping[str, Any] = {
     **dict.fromkeys(("seed", "seeds", "runs", "n", "n_undefined", "limit", "tuned", "rank"), "Int64"),
     **dict.fromkeys(("correct", "parsed", "leading"), "boolean"),
-    **dict.fromkeys(("id", "answer", "text", "gold", "reason", "note", "first", "second", "caption"), "string"),
+    **dict.fromkeys(
+        ("id", "answer", "text", "gold", "reason", "note", "first", "second", "caption", "missing"), "string"
+    ),
 }
 
 
@@ -173,14 +175,14 @@ def pairs(records: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Return a data frame of paired differences: a row for each pair of methods and metric.
 
     Args:
-        records: CSV records of `bench table --compare`.
+        records: CSV records of `bench table --compare`; those of a table without a pair have no row.
     """
     columns = (
         "model", "task", "preset", "limit", "answers_source", "learned_on", "tuned", "average", "metric", "first",
         "second", "difference", "low", "high", "clustered_low", "clustered_high", "p", "p_corrected", "verdict",
-        "caption",
+        "caption", "missing",
     )  # fmt: skip
-    return _build_frame(records, columns)
+    return _build_frame([record for record in records if "metric" in record], columns)
 
 
 def _build_frame(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> DataFrame:
