@@ -18,8 +18,8 @@ from bench.api.errors import ContractError, UserError
 
 Arrays = dict[str, npt.NDArray[Any]]
 _ARRAY, _ORDER, _SCALAR, _TUPLE = "array", "order", "scalar", "tuple"
-_PAIRS, _OBJECTS, _TEXTS, _SHAPE = "pairs", "objects", "texts", "shape"
-"""Keys of the JSON objects that stand for a dict whose keys are not all strings, and for arrays of objects or texts."""
+_PAIRS, _ITEMS, _SHAPE, _KIND = "pairs of a dict", "items of an array", "shape", "kind"
+"""Keys of the JSON objects that stand for a dict whose keys are no strings, and an array of objects or texts."""
 _ADAPTER, _FINGERPRINT = "adapter", "fingerprint"
 """Keys of the JSON object that stands for a LoRA adapter: its folder, and its fingerprint."""
 _KINDS = "biuf"
@@ -30,10 +30,8 @@ _LONGEST = 8
 
 def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
     """Convert a fitted value to JSON; arrays are moved to the dict `arrays`, keyed by their place in the value."""
-    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
-        return value
-    if isinstance(value, np.str_):
-        return str(value)
+    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.floating)):
+        return str(value) if isinstance(value, np.str_) else value
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS and value.dtype.itemsize <= _LONGEST:
         # Fortran order is preserved, as products of the array may differ in the last bit
         array = np.asarray(value)
@@ -45,25 +43,22 @@ def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
     if isinstance(value, AdapterRef):
         return {_ADAPTER: str(value.folder), _FINGERPRINT: value.fingerprint}
     if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
-        items = [_split_arrays(item, f"{path}/{i}", arrays) for i, item in enumerate(value.ravel().tolist())]
-        return {_OBJECTS if value.dtype.kind == "O" else _TEXTS: items, _SHAPE: list(value.shape)}
-    if type(value) in {list, tuple} or isinstance(value, Mapping):
-        if isinstance(value, Mapping):
-            if not all(isinstance(key, str) for key in value):  # keys of JSON are
-                pairs = enumerate(value.items())
-                return {_PAIRS: [_split_arrays([*pair], f"{path}/{i}", arrays) for i, pair in pairs]}
-            if frozenset(value) in _READERS:
-                raise ContractError(
-                    f"fitted attribute {path.lstrip('/')!r} has the keys {', '.join(value)}, which mean something else"
-                    " in its file; name one otherwise"
-                )
-            return {key: _split_arrays(item, f"{path}/{key}", arrays) for key, item in value.items()}
+        items = _split_arrays(value.ravel().tolist(), path, arrays)
+        return {_ITEMS: items, _SHAPE: list(value.shape), _KIND: value.dtype.kind}
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):  # keys of JSON are
+            return {_PAIRS: _split_arrays([[*pair] for pair in value.items()], path, arrays)}
+        if frozenset(value) in _READERS:
+            raise ContractError(
+                f"fitted attribute {path.lstrip('/')!r} has the keys {', '.join(value)}, which mean something else in"
+                " its file; name one otherwise"
+            )
+        return {key: _split_arrays(item, f"{path}/{key}", arrays) for key, item in value.items()}
+    if type(value) in {list, tuple}:
         items = [_split_arrays(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
         return items if isinstance(value, list) else {_TUPLE: items}
     if not estimators.is_part(value):
-        kind = type(value).__name__
-        if isinstance(value, np.ndarray | np.generic):
-            kind = f"{kind} of {value.dtype}"
+        kind = type(value).__name__ + (f" of {value.dtype}" if isinstance(value, np.ndarray | np.generic) else "")
         raise ContractError(
             f"fitted attribute {path.lstrip('/')!r} is a {kind}; only numbers, strings, arrays, adapters,"
             " estimators of scikit-learn, and lists, tuples, dicts and arrays of them can be saved"
@@ -89,24 +84,15 @@ _READERS: Mapping[frozenset[str], Callable[[Any, Arrays, str], Any]] = {
     frozenset({_SCALAR}): lambda value, arrays, _: arrays[value[_SCALAR]][()],
     frozenset({_TUPLE}): lambda value, arrays, path: tuple(_join_arrays(value[_TUPLE], arrays, path)),
     frozenset({_PAIRS}): lambda value, arrays, path: dict(_join_arrays(value[_PAIRS], arrays, path)),
-    frozenset({_OBJECTS, _SHAPE}): lambda value, arrays, path: _objects(
-        _join_arrays(value[_OBJECTS], arrays, path), value[_SHAPE]
+    frozenset({_ITEMS, _SHAPE, _KIND}): lambda value, arrays, path: (
+        np.fromiter(_join_arrays(value[_ITEMS], arrays, path), object).reshape(value[_SHAPE]).astype(value[_KIND])
     ),
-    frozenset({_TEXTS, _SHAPE}): lambda value, *_: np.asarray(value[_TEXTS], dtype=np.str_).reshape(value[_SHAPE]),
     frozenset({_ADAPTER, _FINGERPRINT}): lambda value, *_: _adapter(Path(value[_ADAPTER]), value[_FINGERPRINT]),
     frozenset({estimators.KIND, estimators.VERSION, estimators.STATE}): lambda value, arrays, path: (
         estimators.decode_estimator(value, path, lambda item, where: _join_arrays(item, arrays, where))
     ),
 }
 """Keys of a JSON object that stands for another type -> function that decodes the object."""
-
-
-def _objects(items: list[Any], shape: list[int]) -> npt.NDArray[Any]:
-    """Return an array of objects; lists among them stay items."""
-    array = np.empty(len(items), dtype=object)
-    for i, item in enumerate(items):
-        array[i] = item
-    return array.reshape(shape)
 
 
 def _adapter(folder: Path, fingerprint: str) -> AdapterRef:

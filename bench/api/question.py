@@ -53,6 +53,18 @@ class Question:
         return self.choices[self.gold]
 
 
+class Unnamed(Question):
+    """A question that was asked without an id: its own only says its place."""
+
+    __slots__ = ()
+
+
+def drawn_by(question: Question) -> str:
+    """Return the text from which the random numbers of a question's samples are derived: its id, or else its words."""
+    words = (question.subject, question.text, *question.choices)
+    return "\n".join(words) if isinstance(question, Unnamed) else question.id
+
+
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
     """Templates of a task's prompts, with the placeholders `{label}`, `{text}`, `{options}` and names of parts.

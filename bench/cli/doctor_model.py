@@ -16,10 +16,9 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from bench import registry, servers
-from bench.api import ConfidenceMethod, Format, RunFacts, UserError
+from bench.api import Format, RunFacts, UserError
 from bench.api.errors import first_line
 from bench.api.signals import reads_trace
-from bench.api.tasks import NO_SOURCE
 from bench.cli.finding import Finding, State, free_memory
 from bench.servers.readings import WORDS, Ability, tier
 from bench.store.usage import format_size
@@ -121,16 +120,12 @@ def _describe(lm: LanguageModel) -> Iterator[Finding]:
         f"{lm.dtype_name} on {lm.device}: {format_size(footprint.weights)} of weights, {format_size(footprint.total)}"
         f" with a pass of {_TOKENS:,} tokens"
     )
-    fix = (
-        "" if fits else f"only {format_size(free or 0)} are free; --dtype bfloat16, a smaller model, or another machine"
-    )
-    yield Finding("dtype, memory", State.OK if fits else State.NOTE, what, fix)
+    fix = f"only {format_size(free or 0)} are free; --dtype bfloat16, a smaller model, or another machine"
+    yield Finding("dtype, memory", *((State.OK, what) if fits else (State.NOTE, what, fix)))
 
 
 def _describe_server(server: ServerModel, tasks: Sequence[str], methods: Sequence[str]) -> Iterator[Finding]:
     """Say what a server has, how its model can be read, and which methods run."""
-    from bench.api.protocol import FIXED
-    from bench.prompts.shards import PromptTokeniser
     from bench.servers.dialect import UNKNOWN
     from bench.signals.definition import definition
 
@@ -143,35 +138,28 @@ def _describe_server(server: ServerModel, tasks: Sequence[str], methods: Sequenc
     offered = [words for ability, words in WORDS.items() if ability in dialect.abilities]
     state = State.NOTE if dialect.notes else State.OK
     yield Finding("read by", state, f"tier {tier(dialect.abilities)}: {', '.join(offered)}", "; ".join(dialect.notes))
-    known_tasks = registry.tasks()
-    asked = {cls.format: cls(NO_SOURCE) for cls in map(known_tasks.get, tasks or known_tasks.names())}
-    known, specs_of, made = registry.methods(), {}, dict[str, ConfidenceMethod]()
+    asked = {registry.tasks().get(name).format: name for name in tasks} or {fmt: fmt.value for fmt in Format}
+    known = registry.methods()
     names = [name for each in methods or ("all",) for name in each.split(",")]
-    for cls in map(known.get, registry.expand_groups(names, known)):
-        made[cls.name] = cls(**cls.presets.get("fixed", {}))
-        reads = made[cls.name].reads()
-        specs_of[cls.name] = [definition(signal) for signal in sorted(reads.fit | reads.predict, key=repr)]
+    made = [cls(**cls.presets.get("fixed", {})) for cls in map(known.get, registry.expand_groups(names, known))]
+    signals_of = {method.name: sorted(method.reads().fit | method.reads().predict, key=repr) for method in made}
+    specs_of = {name: list(map(definition, signals)) for name, signals in signals_of.items()}
     if dialect.name == "vLLM":
-        yield _describe_states(
-            server, {depth for specs in specs_of.values() for spec in specs for depth in spec.depths}
-        )
-    prompts = PromptTokeniser(server.chat, server.context, FIXED)
+        depths = {depth for specs in specs_of.values() for spec in specs for depth in spec.depths}
+        yield _describe_states(server, depths)
     for fmt, task in sorted(asked.items(), key=str):
         runs, named = list[str](), defaultdict[str, list[str]](list)
-        for name, specs in specs_of.items():
-            method, facts = made[name], RunFacts(server.facts, task.name, fmt, _LABELS * made[name].trains())
-            lacking = (
-                server.missing(spec.needs(fmt), spec.depths)  # what reads traces is marked, as options give some
-                or (None if reads_trace(spec.signal) else spec.unsupported_reason(task, prompts))
-                for spec in specs
-            )
+        for method in made:
+            specs = specs_of[method.name]
+            lacking = (server.missing(spec.needs(fmt), spec.depths) or spec.unsupported(fmt) for spec in specs)
+            facts = RunFacts(server.facts, task, fmt, _LABELS * method.trains())
             reason = next(filter(None, lacking), None) or method.skip(facts)
             bounded = any(Ability.CHOSEN in spec.prefers(fmt) & ~dialect.abilities for spec in specs)
             if reason:
-                named[reason].append(name)
+                named[reason].append(method.name)
             else:
                 traced = any(reads_trace(spec.signal) for spec in specs)
-                runs.append(name + " (of traces)" * traced + " (by bounds)" * bounded)
+                runs.append(method.name + " (of traces)" * traced + " (by bounds)" * bounded)
         yield Finding(f"{fmt.value} tasks", State.OK, ", ".join(runs))
         for why, skipped in named.items():
             each = why if len(skipped) == 1 else f"each {why.removeprefix('it ')}"

@@ -38,7 +38,7 @@ from typing import Any, ClassVar, get_args
 
 from bench.api import Format, PromptStyle, Question, Row, Split, Task, TaskCard, UserError
 from bench.api.errors import require_text
-from bench.api.question import Released
+from bench.api.question import Released, Unnamed
 from bench.data.tables import file_rows, nonempty, read_file, register_id, require_spelling, row_error, typed_value
 
 FEWEST, MOST = 2, 26
@@ -255,7 +255,7 @@ def question_of(row: Row, choices: tuple[str, ...], stem: str) -> Question:
     return replace(question, gold=matches.pop())
 
 
-def unanswered(row: Row, choices: tuple[str, ...], stem: str) -> Question:
+def unanswered(row: Row, choices: tuple[str, ...], stem: str, kind: type[Question] = Question) -> Question:
     """Build a question whose right answer is unknown.
 
     Since the field `gold` can't be empty, it points to the first option, or has an empty text. Its value means nothing.
@@ -264,7 +264,7 @@ def unanswered(row: Row, choices: tuple[str, ...], stem: str) -> Question:
     subject = stem if _empty(subject) else nonempty(row, "subject", subject)
     name = typed_value(row, "id", str | int, "a text or a whole number")
     name = f"{stem}:{row.index}" if _empty(name) else str(name)
-    return Question(name, subject, nonempty(row, "question", _value(row, "question")), choices or ("",), 0)
+    return kind(name, subject, nonempty(row, "question", _value(row, "question")), choices or ("",), 0)
 
 
 def _empty(value: object) -> bool:
@@ -339,8 +339,6 @@ class ScoringFile:
     dev: tuple[Question, ...]
     """Questions with right answers that serve as exemplars."""
     format: Format
-    unnamed: frozenset[str]
-    """Ids of the questions without one in the file, which only say their row."""
 
 
 def read_scoring_file(path: Path, subject: str) -> ScoringFile:
@@ -372,7 +370,6 @@ def read_scoring_file(path: Path, subject: str) -> ScoringFile:
     dev: list[Question] = []
     given: dict[str, Released] = {}
     first: dict[str, str] = {}
-    unnamed: set[str] = set()
     fmt = Format.OPEN
     for row, choices in with_options(rows):
         fmt = Format.CHOICE if choices else Format.OPEN
@@ -386,13 +383,13 @@ def read_scoring_file(path: Path, subject: str) -> ScoringFile:
         if split == "dev":
             dev.append(question_of(complete, choices, stem))
             continue
-        question = replace(unanswered(complete, choices, stem), index_in_subject=0)  # as if it were asked alone
+        kind = Unnamed if _empty(row.values.get("id")) else Question
+        question = replace(unanswered(complete, choices, stem, kind), index_in_subject=0)  # as if it were asked alone
         register_id(first, question.id, row.where)
         questions.append(question)
-        unnamed |= {question.id} if _empty(row.values.get("id")) else set()
         is_empty_cell = path.suffix.lower() == ".csv" and not row.values.get(GIVEN)
         if row.values.get(GIVEN) is not None and not is_empty_cell:
             given[question.id] = Released(None, typed_value(row, GIVEN, str, "a text").strip(), None)
     if not questions:
         raise UserError(f"{name}: expected at least one question to be scored, found only exemplars (split 'dev')")
-    return ScoringFile(name, tuple(questions), given, tuple(dev), fmt, frozenset(unnamed))
+    return ScoringFile(name, tuple(questions), given, tuple(dev), fmt)

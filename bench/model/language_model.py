@@ -227,19 +227,18 @@ class LanguageModel:
     @cached_property
     def stops(self) -> frozenset[int]:
         """Token ids that end an answer: EOS ids of the generation configuration and the tokenizer, `added_stops`."""
-        return self._named_stops(self._generation or self.model.generation_config) | self.added_stops
+        return self._named_stops | self.added_stops
 
     @cached_property
     def added_stops(self) -> frozenset[int]:
         """Token id with which the chat template ends turns, where the files name another EOS; part of store keys."""
-        configs = [self._generation] if self._generation else [self.config, self.config.get_text_config()]
-        ends = frozenset[int]() if self.chat.turn_end is None else {self.chat.turn_end}
-        return frozenset(ends - self._named_stops(*configs))
+        return frozenset(token for token in [self.chat.turn_end] if token is not None) - self._named_stops
 
-    def _named_stops(self, *configs: Any) -> frozenset[int]:
-        named = (getattr(config, "eos_token_id", None) for config in configs)
-        ids = [token for each in named for token in (each if isinstance(each, list) else [each])]
-        return frozenset(token for token in [*ids, self.chat.tokenizer.eos_token_id] if token is not None)
+    @cached_property
+    def _named_stops(self) -> frozenset[int]:
+        named = (self._generation or transformers.GenerationConfig.from_model_config(self.config)).eos_token_id
+        ids = [*(named if isinstance(named, list) else [named]), self.chat.tokenizer.eos_token_id]
+        return frozenset(token for token in ids if token is not None)
 
     @cached_property
     def speed(self) -> Speed | str:

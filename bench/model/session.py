@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from bench.api import IntArray, UserError
+from bench.api import IntArray
 from bench.model.attention import ATTENTION, AnswerPath, QueryRecorder
 from bench.model.kv_cache import CacheRow, Piece
 from bench.model.prefix_tree import Pack
@@ -315,13 +315,7 @@ def run_blocks(model: Any, read: Mapping[int, Indices], **inputs: Any) -> dict[i
     inner = [block for block in read if block != last]
 
     def save(block: int, _module: Any, _inputs: Any, output: Any) -> None:
-        states = output[0] if isinstance(output, tuple) else output
-        if states.shape[:-1] != inputs["input_ids"].shape:  # AltUp of Gemma 3n has several states of each token
-            raise UserError(
-                f"{type(model).__name__}: expected one state of each token after layer {block}, got an array of"
-                f" {tuple(states.shape)}. Leave out the methods that read inner layers, or use another model."
-            )
-        out[block] = _rows(states, read[block]).clone()
+        out[block] = _rows(output[0] if isinstance(output, tuple) else output, read[block]).clone()
 
     with ExitStack() as stack:
         modules = blocks(model) if inner else ()

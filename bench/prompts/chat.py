@@ -300,10 +300,9 @@ class Chat:
     @cached_property
     def _written(self) -> tuple[str, str]:
         """What the template writes between a prompt and its answer: `gap` and `blank`."""
-        asked, turns = self._probe(answering=True, enable_thinking=False), ["probe", QUERY_SENTINEL]
-        said = self._probe(*turns, answering=False, enable_thinking=False)
-        if said.endswith(QUERY_SENTINEL):  # llama.cpp's server takes a last turn of the assistant as one to go on with
-            said = self._probe(*turns, "probe", answering=False, enable_thinking=False)
+        asked = self._probe(answering=True, enable_thinking=False)
+        # llama.cpp's server would take a last turn of the assistant as one to go on with
+        said = self._probe("probe", QUERY_SENTINEL, "probe", answering=False, enable_thinking=False)
         written, found, _ = said.removeprefix(asked).partition(QUERY_SENTINEL)
         if not (asked and found and said.startswith(asked)) or (written.strip(" ") and self.opens_trace):
             return "", ""

@@ -40,7 +40,9 @@ _CONTEXT = "maximum context length"
 """What vLLM and OpenAI say of a prompt that is too long."""
 _TOO_LONG = "Start the server with the context that it had, or a larger one"
 _LIMIT, _NEWER_LIMIT = "max_tokens", "max_completion_tokens"
-"""Names of the most tokens of an answer; newer models of OpenAI refuse the first, and name the second."""
+"""Names of the most tokens of an answer; newer models of OpenAI refuse the first."""
+_INSTEAD = f"Use '{_NEWER_LIMIT}' instead"
+"""How they do; vLLM names both where a limit is too large."""
 _MOVED = ("sends the call elsewhere, where questions and keys don't follow", "Name the address itself with {url}")
 _FAILED = ("failed {tries}", "Wait, or see whether it is well")
 _REFUSED = ("refused the call", "Correct {model} or {url}")
@@ -134,7 +136,7 @@ class Connection:
         try:
             return await self.call(post(sent))
         except UserError as error:  # another call may have been refused meanwhile: what counts is what this one sent
-            if _LIMIT not in sent or _NEWER_LIMIT not in str(error.__cause__):
+            if _LIMIT not in sent or _INSTEAD not in str(error.__cause__):
                 raise
         self._limit = _NEWER_LIMIT
         return await self.send(post, body)

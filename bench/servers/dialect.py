@@ -170,9 +170,8 @@ class Dialect(ABC):
         """Return the tokens that say what a token says where an answer begins; most kinds know the very one."""
         return [token]
 
-    def stops_at(self, token: int) -> bool:
+    def stops_at(self, _token: int) -> bool:
         """Return whether the server ends texts at the token that ends turns; other servers than vLLM find it so."""
-        del token
         return True
 
     def states(self, prompt: Ids, rows: Sequence[int]) -> dict[int, Floats]:

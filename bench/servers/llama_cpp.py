@@ -20,16 +20,8 @@ from bench.servers.dialect import BIAS, PROMPTS, TEXTS, TOLERANCE, TOP, Dialect
 from bench.servers.readings import Ability, Draw, Floats, Scored
 
 E = TypeVar("E")
-_BUILT_IN = """{%- for message in messages -%}
-  {{- '<|im_start|>' + message.role + '
-' + message.content + '<|im_end|>
-' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-  {{- '<|im_start|>assistant
-' -}}
-{%- endif -%}"""
-"""The template that llama.cpp takes for a model without one, which such a model never saw."""
+_BUILT_IN = "cc145ac597328b60dbce2631dce17c0c84bb6a87b2380cc0473e2e1291965db7"
+"""SHA-256 of the template (ChatML) that llama.cpp takes for a model without one, which such a model never saw."""
 
 
 class _Entry(msgspec.Struct):
@@ -80,8 +72,9 @@ class LlamaCpp(Dialect):
         meta = card.get("meta") or {}
         self.context = int(props["default_generation_settings"]["n_ctx"])
         self.slots, self.width = int(props.get("total_slots", 1)), int(meta.get("n_embd", 0))
-        template = str(props.get("chat_template") or "the server's")
-        self.vocabulary, self.chat_template = int(meta["n_vocab"]), "" if template == _BUILT_IN else template
+        told, self.vocabulary = str(props.get("chat_template")), int(meta["n_vocab"])
+        template = sha256(told.encode()).hexdigest()
+        self.chat_template = "" if template == _BUILT_IN else props.get("chat_template") or "the server's"
         self.bos_token = str(props.get("bos_token") or "")
         start = self.tokenise(self.bos_token, special=False)
         self.bos_token_id = start[0] if len(start) == 1 else None
@@ -95,7 +88,7 @@ class LlamaCpp(Dialect):
         self.abilities |= Ability.WHOLE | Ability.TRACES
         self.identity = {
             "server": self.name, "model": self.model.replace("\\", "/").rpartition("/")[2],
-            "template": sha256(str(props.get("chat_template")).encode()).hexdigest(),
+            "template": template,
             "meta": {name: value for name, value in meta.items() if name != "n_ctx"},
             "ids": self(TEXTS)["input_ids"],
         }  # fmt: skip

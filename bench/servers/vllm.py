@@ -137,9 +137,7 @@ class VLLM(Dialect):
         settings = {"temperature": 0, "logit_bias": {str(token): BIAS}}
         if self.layers or self._ask([self.encode(PROMPTS[0])], 2, 1, **settings)[0].ended:  # layers forbid biases
             return True
-        self.notes.append(
-            f"it doesn't end texts at token {token}, with which its chat template ends turns: it is told to"
-        )
+        self.notes.append(f"it is told to end texts at token {token}, too, with which its chat template ends turns")
         return False
 
     def complete(

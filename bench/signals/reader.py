@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.api import Adapter, AdapterRef, Format, QueryLogits, Question, Samples, Signal, Task, UserError
 from bench.api.protocol import Protocol
-from bench.api.question import Released
+from bench.api.question import Released, drawn_by
 from bench.data.answer_files import SERVER
 from bench.data.splits import TaskSplit
 from bench.grading.grade import grade_choice
@@ -204,7 +204,7 @@ class Reader:
                 query_prompt=None if query_prompts is None else query_prompts[i],
                 trace=bounds[i],
                 steps=steps[i],
-                id=question.id,
+                id=drawn_by(question),
             )
             for i, (question, options) in enumerate(zip(questions, options_of, strict=True))
         ]
@@ -319,7 +319,7 @@ class Reader:
             most, tokens = _PIECE if self.lm.shard_divisor > 1 else _LARGE_PIECE
             size = max(1, min(most, tokens // thinking.budget) // (1 if sampling is None else sampling.n))
             for shard in split_data.shards:
-                ids = [split_data.questions[row].id for row in shard.rows]
+                ids = [drawn_by(split_data.questions[row]) for row in shard.rows]
                 for first in range(0, len(ids), size):
                     rows = range(first, min(first + size, len(ids)))
                     items = [ModelInput(shard.without_traces(i), 0, id=ids[i]) for i in rows]
@@ -514,7 +514,7 @@ class Reader:
             if shard.samples is None:  # the samples' random generator depends on the question ids
                 # the shard's key has the samples' length limit only where the model answers, too
                 limit = {} if shard.given is None else {"max_new_tokens": settings.max_new_tokens}
-                digests["drawn by"] = key_of({"ids": [question.id for question in questions], **limit, **self._ends})
+                digests["drawn by"] = key_of({"ids": [*map(drawn_by, questions)], **limit, **self._ends})
             digests |= {name: str(ends) for name, ends in self._ends.items()}
             shard_names = {}
             for signal, name in base_names.items():

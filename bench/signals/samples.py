@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Related, SampleAgreement, Samples, Task, TokenScores
+from bench.api.question import drawn_by
 from bench.model.continuation_specs import Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
 from bench.prompts.templates import parse_letter
@@ -184,7 +185,7 @@ def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list
     for offset in range(0, len(states), _CHUNK):
         part = torch.tensor(states[offset : offset + _CHUNK]).to(head.weight)  # back to the model's dtype
         questions = split.questions[offset : offset + _CHUNK]
-        numbers = [float(u) for q in questions for u in uniform_numbers(split.seed, q.id, n, 1)[:, 0]]
+        numbers = [float(u) for q in questions for u in uniform_numbers(split.seed, drawn_by(q), n, 1)[:, 0]]
         rows = [row for row in range(len(questions)) for _ in range(n)]
         logits = head.logits(part)
         tokens = sample_tokens(logits, rows, numbers, sampling.temperature, sampling.top_p)

@@ -93,11 +93,10 @@ class ModelCard:
 
     def differences(self, other: ModelCard) -> list[str]:
         """Return in words the parts that two models don't share, e.g. "tokenizer"; empty if the models are the same."""
-        names = ("weights", "tokenizer", "chat_template", "text_before_answers")
+        same = self.fingerprint == other.fingerprint
+        names = [*["weights", "tokenizer", "chat_template"] * (not same), "text_before_answers"]
         parts = [name.replace("_", " ") for name in names if getattr(self, name) != getattr(other, name)]
-        if self.fingerprint == other.fingerprint:
-            return [part for part in parts if part == "text before answers"]
-        return parts or ["other files that change what is asked or answered"]
+        return parts or ["other files that change what is asked or answered"] * (not same)
 
     @property
     def short(self) -> str:

@@ -97,7 +97,7 @@ def score(
     checked = scorer.check_answers(file.questions, provided)
     with mark_in_use(cache, label_of(scorer.reader.lm.spec)) as reads:
         scorer.reader.store.reads = reads
-        scored = scorer.score_questions(file.questions, checked, file.dev, file.unnamed)
+        scored = scorer.score_questions(file.questions, checked, file.dev)
     lines = list(_output_lines(scored, scorer, checked))
     notes += filter(None, [scorer.traces_note(file.questions, checked)])
     changed = sum(answer != provided[key] for key, answer in checked.items())

@@ -10,8 +10,8 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
@@ -24,7 +24,7 @@ from bench.api import ConfidenceMethod, FloatArray, Format, Question, UserError
 from bench.api.errors import TooLongError, did_you_mean, plugin_errors, require_text
 from bench.api.methods import outputs_of
 from bench.api.protocol import Protocol, with_fields
-from bench.api.question import Answer, Released
+from bench.api.question import Answer, Released, Unnamed
 from bench.data.question_files import FEWEST, GIVEN, MOST
 from bench.data.splits import TaskSplit
 from bench.grading.judges import open_judge
@@ -40,21 +40,17 @@ from bench.run.scorers.card import Card, ModelCard, read_card
 from bench.run.scorers.output_maps import OutputMaps, read_method, read_output
 from bench.run.scorers.scoring_input import PromptWording, SubjectsWithoutExemplars, build_task, read_wording
 from bench.signals.batch_builder import BatchBuilder
-from bench.signals.definition import (
-    continuations_of,
-    definition,
-    read_from_model,
-    required_stored_signals,
-    uses_adapter,
-)
+from bench.signals.definition import definition, read_from_model, uses_adapter
 from bench.signals.grading import Grader
 from bench.signals.reader import Reader
 from bench.signals.split_data import SplitData
-from bench.store.disk_cache import Store, key_of
+from bench.store.disk_cache import Store
 
 FIELDS = ("question", "choices", "subject", "id")
 """Keys of a question that is given as a dict. Two more keys are known: `given` may hold the answer to score; `answer`,
 the right answer, is ignored. So are all other keys, unless one looks misspelt or `question` is missing."""
+_TURNS = threading.Lock()
+"""Held while a model reads: threads of a service take turns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +66,7 @@ class ScoredAnswers:
     """Id of each question that is too long for the model's context -> error message."""
     unknown_subjects: SubjectsWithoutExemplars = field(default_factory=SubjectsWithoutExemplars)
     data_by_split: Sequence[SplitData] = ()
-    """The questions with answers and signals, in parts: with provided answers, with generated ones, and where a
-    question comes again. Where samples are drawn, a question without an id of its own has one that its words give."""
+    """The questions with answers and signals, in at most two parts: with provided answers, and with generated ones."""
 
 
 @dataclass(eq=False, repr=False)
@@ -88,16 +83,6 @@ class Scorer:
     reader: Reader
     """Computes the answers and signals of questions with the model."""
     grader: Grader
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    """Held while the model reads: threads of a service take turns."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the fields for a copy in another process, without the lock."""
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set the fields, and a lock of this copy's own."""
-        vars(self).update(state, _lock=threading.Lock())
 
     def __repr__(self) -> str:
         """Return a text with the names of the head and of its model."""
@@ -150,21 +135,20 @@ class Scorer:
         Raises:
             UserError: a question or an answer is invalid, or too long for the model.
         """
-        parsed, provided, unnamed = parse_questions(questions, answers, self.words.subject, self.format)
+        parsed, provided = parse_questions(questions, answers, self.words.subject, self.format)
         if not parsed:
             return np.zeros(0)
         provided = self.check_answers(parsed, provided, strict=True)
         if repeated := with_equal_options(parsed):
-            warnings.warn(
-                f"{plural(len(repeated), 'question')} with equal options, such as {repeated[0]!r}", stacklevel=2
-            )
+            told = f"{plural(len(repeated), 'question')} with equal options, such as {repeated[0]!r}"
+            warnings.warn(told, stacklevel=2)
         if note := self.traces_note(parsed, provided):
             warnings.warn(note, stacklevel=2)
         # a service would fill a store for ever
-        with self._lock, tempfile.TemporaryDirectory(prefix="confbench-head-") as folder:
+        with _TURNS, tempfile.TemporaryDirectory(prefix="confbench-head-") as folder:
             reader = replace(self.reader, store=Store(Path(folder)))
             once = replace(self, reader=reader, grader=replace(self.grader, reader=reader))
-            scored = once.score_questions(parsed, provided, unnamed=unnamed)
+            scored = once.score_questions(parsed, provided)
         if scored.too_long:
             raise UserError(next(iter(scored.too_long.values())))
         return scored.confidence
@@ -220,11 +204,7 @@ class Scorer:
         return accepted
 
     def score_questions(
-        self,
-        questions: Sequence[Question],
-        answers: Mapping[str, Released],
-        dev: Sequence[Question] = (),
-        unnamed: Collection[str] = (),
+        self, questions: Sequence[Question], answers: Mapping[str, Released], dev: Sequence[Question] = ()
     ) -> ScoredAnswers:
         """Return answers to questions, with confidences; questions that are too long are listed without an error.
 
@@ -232,7 +212,6 @@ class Scorer:
             questions: questions in the head's format, with distinct ids.
             answers: question id -> provided answer; the model answers all other questions.
             dev: exemplars that came with the questions; they replace the head's exemplars of the same subjects.
-            unnamed: ids that only say a question's place; samples are drawn by the question's words instead.
 
         Raises:
             UserError: no prompt can be built, or the model can't be loaded.
@@ -240,23 +219,16 @@ class Scorer:
         task, unknown = build_task(self.card.asked, self.words, self.protocol, questions, dev)
         signals = self.method.reads().predict
         ref = trained_adapter(self.method) if uses_adapter(signals) else None
-        draws = continuations_of(required_stored_signals(signals, self.format, 2)).samples
-        drawn_by = {q.id: _content_id(q) if draws and q.id in unnamed else q.id for q in questions}
-        times = Counter[str]()  # how often a question was there before, since a split's ids differ
-        groups = defaultdict[tuple[bool, int], list[Question]](list)
-        for question in questions:
-            groups[question.id in answers, times[drawn_by[question.id]]].append(question)
-            times[drawn_by[question.id]] += 1
+        groups = [[q for q in questions if (q.id in answers) == is_given] for is_given in (True, False)]
         by_id: dict[str, tuple[Answer, float]] = {}
         too_long: dict[str, str] = {}
         data_by_split = []
 
         def opened(part: list[Question]) -> SplitData:
-            given = {drawn_by[question.id]: answers[question.id] for question in part if question.id in answers}
-            named = [replace(question, id=drawn_by[question.id]) for question in part]
-            return self.reader.open(TaskSplit(task.name, "test"), task, named, given)
+            given = {question.id: answers[question.id] for question in part if question.id in answers}
+            return self.reader.open(TaskSplit(task.name, "test"), task, part, given)
 
-        for group in groups.values():
+        for group in filter(None, groups):
             try:
                 split_data = opened(group)
             except TooLongError:  # drop the questions that exceed the model's context
@@ -264,11 +236,11 @@ class Scorer:
                     try:
                         opened([question])
                     except TooLongError as error:
-                        too_long[question.id] = str(error).replace(drawn_by[question.id], question.id)
-                group = [question for question in group if question.id not in too_long]  # noqa: PLW2901
-                if not group:
+                        too_long[question.id] = str(error)
+                short = [question for question in group if question.id not in too_long]
+                if not short:
                     continue
-                split_data = opened(group)
+                split_data = opened(short)
             split_data = self.grader.parsed(self.reader.read(split_data, read_from_model(signals)))
             adapted = None if ref is None else self.reader.read_adapted(split_data, ref)
             confidence = np.full(len(split_data.questions), self.output.empty)
@@ -277,7 +249,7 @@ class Scorer:
                     confidence[rows] = self.output.confidence(outputs_of(self.method, batch.own()))
             data_by_split.append(split_data)
             answered = zip(split_data.answers, confidence.tolist(), strict=True)
-            by_id |= zip((question.id for question in group), answered, strict=True)
+            by_id |= zip((question.id for question in split_data.questions), answered, strict=True)
         pairs = [by_id.get(q.id, (None, np.nan)) for q in questions]
         return ScoredAnswers(
             questions, [a for a, _ in pairs], np.asarray([c for _, c in pairs]), too_long, unknown, data_by_split
@@ -374,8 +346,7 @@ def open_head(
                 f"--head {folder}: its model was {was} ({model}); say where it is: --model {wanted}, or model=."
             ) from None
     config = RunConfig(
-        methods=(card.method.name,), model=model, device=setting.device,
-        trust_remote_code=trusted,
+        methods=(card.method.name,), model=model, device=setting.device, trust_remote_code=trusted,
         **{name: value for name, value in card.asked.judge.items() if value is not None},  # type: ignore[arg-type]
     )  # fmt: skip
     options = LoadOptions(
@@ -386,10 +357,8 @@ def open_head(
     if model == card.backbone.model and not spec.local and not trusted:  # a head must not choose which code is run
         spec = replace(spec, revision=card.backbone.revision)  # its repository may have got other commits meanwhile
     lm = open_model(spec, options, setting.served)
-    lacking = (
-        lm.missing(each.needs(Format(card.asked.format)), each.depths)
-        for each in map(definition, method.reads().predict)
-    )
+    fmt, reads = Format(card.asked.format), map(definition, method.reads().predict)
+    lacking = (lm.missing(each.needs(fmt), each.depths) for each in reads)
     if reason := next(filter(None, lacking), None):
         raise UserError(f"--model {spec.name}: the head's method can't be used with it: {reason}.")
     saved, other = card.backbone, ModelCard.of(lm, lm.label if spec.is_server else config.model)
@@ -428,8 +397,8 @@ def parse_questions(
     answers: Sequence[str | None] | None,
     subject: str,
     kind: Format,
-) -> tuple[list[Question], dict[str, Released], set[str]]:
-    """Parse questions and answers; return the questions, question id -> provided answer, and ids that only say a place.
+) -> tuple[list[Question], dict[str, Released]]:
+    """Parse questions and answers; return the questions, and question id -> provided answer.
 
     Args:
         questions: n texts, dicts or `Question` objects.
@@ -458,9 +427,7 @@ def parse_questions(
                 " leave one of them out"
             )
     pairs = zip(items, provided, strict=True)
-    given = {question.id: Released(None, text.strip(), None) for question, text in pairs if text is not None}
-    named = (isinstance(q, Question) or (isinstance(q, Mapping) and q.get("id") not in {None, ""}) for q in questions)
-    return items, given, {question.id for question, has_id in zip(items, named, strict=True) if not has_id}
+    return items, {question.id: Released(None, text.strip(), None) for question, text in pairs if text is not None}
 
 
 def _check_answer(answer: object, i: int) -> str | None:
@@ -508,10 +475,5 @@ def _parse_question(question: object, i: int, default: str, kind: Format) -> Que
     if choices and kind is Format.OPEN:
         raise UserError(f"question {i}: expected no choices, got {len(choices)}; the head is for open questions")
     require_text("\n".join((text, subject or "", str(id_), *choices)), f"question {i}")
-    name = f"asked:{i}" if id_ in {None, ""} else str(id_)
-    return Question(name, subject or default, text, choices or ("",), 0, index_in_subject=0)
-
-
-def _content_id(question: Question) -> str:
-    """Return an id that is the same wherever the question stands among others."""
-    return f"asked:{key_of({'question': [question.subject, question.text, *question.choices]})}"
+    name, asked = (f"asked:{i}", Unnamed) if id_ in {None, ""} else (str(id_), Question)
+    return asked(name, subject or default, text, choices or ("",), 0, index_in_subject=0)
