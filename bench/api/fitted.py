@@ -30,16 +30,17 @@ _LONGEST = 8
 
 def _split_arrays(value: Any, path: str, arrays: Arrays) -> Any:
     """Convert a fitted value to JSON; arrays are moved to the dict `arrays`, keyed by their place in the value."""
-    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.floating)):
-        return str(value) if isinstance(value, np.str_) else value
+    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
+        return value
+    if isinstance(value, np.str_):
+        return str(value)
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS and value.dtype.itemsize <= _LONGEST:
         # Fortran order is preserved, as products of the array may differ in the last bit
         array = np.asarray(value)
         by_columns = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
         arrays[path] = np.array(array.T if by_columns else array, order="C")
-        if isinstance(value, np.generic):
-            return {_SCALAR: path}
-        return {_ARRAY: path, _ORDER: "F"} if by_columns else {_ARRAY: path}
+        array_of = {_ARRAY: path, _ORDER: "F"} if by_columns else {_ARRAY: path}
+        return {_SCALAR: path} if isinstance(value, np.generic) else array_of
     if isinstance(value, AdapterRef):
         return {_ADAPTER: str(value.folder), _FINGERPRINT: value.fingerprint}
     if isinstance(value, np.ndarray) and value.dtype.kind in "OU":

@@ -84,10 +84,8 @@ def _check_hub_files(spec: ModelSpec) -> Finding:
         return Finding("files", State.NOTE, what, "connect, and unset HF_HUB_OFFLINE; what lies in its cache is used")
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     needed = list(filter_repo_objects(sizes, allow_patterns=FILES, ignore_patterns=OTHER_COPIES))
-    missing = [
-        file for file in needed
-        if not isinstance(try_to_load_from_cache(spec.source, file, revision=info.sha), str)
-    ]  # fmt: skip
+    found = {file: try_to_load_from_cache(spec.source, file, revision=info.sha) for file in needed}
+    missing = [file for file, path in found.items() if not isinstance(path, str)]
     what = (
         f"{spec.source} at {pinned if spec.revision else f'{(info.sha or str())[:8]} of main'}: {len(needed)} files,"
         f" {format_size(sum(map(sizes.__getitem__, needed)))}; {len(missing)} to fetch,"
@@ -175,9 +173,8 @@ def _describe_states(server: ServerModel, depths: set[float]) -> Finding:
         blocks = int(find_files(dialect.root).config().get_text_config().num_hidden_layers)
     except UserError as error:
         fix = "show this machine the model's files, by the same path or in the Hub's cache"
-        return Finding(
-            "hidden states", State.NOTE, f"none, as the output head is read from the model's files: {error}", fix
-        )
+        what = f"none, as the output head is read from the model's files: {error}"
+        return Finding("hidden states", State.NOTE, what, fix)
     layers = sorted({blocks, *(max(1, int(depth * blocks)) for depth in depths)})
     written = f"of layers {', '.join(map(str, dialect.layers))}" if dialect.layers else "none are written"
     if Ability.STATES in dialect.abilities and {*layers} <= {*dialect.layers}:
@@ -198,13 +195,8 @@ def _describe_states(server: ServerModel, depths: set[float]) -> Finding:
 
 def _describe_texts(lm: LanguageModel) -> Iterator[Finding]:
     """Say what tokenizer and template a model has."""
-    origin = (
-        "the server's"
-        if lm.spec.is_server
-        else "named by --tokenizer"
-        if lm.files.given_tokenizer
-        else "the model's own"
-    )
+    origin = "named by --tokenizer" if lm.files.given_tokenizer else "the model's own"
+    origin = "the server's" if lm.spec.is_server else origin
     yield Finding("tokenizer", State.OK, f"{len(lm.chat.tokenizer):,} tokens, {origin}")
     notes = lm.chat.notes
     yield Finding("template", State.NOTE if notes else State.OK, "; ".join(notes) or "the model's own, without a trace")

@@ -366,10 +366,8 @@ def read_scoring_file(path: Path, subject: str) -> ScoringFile:
             " take it out, and the model answers"
         )
     stem = path.stem if str(path) != STREAM else "asked"
-    questions: list[Question] = []
-    dev: list[Question] = []
-    given: dict[str, Released] = {}
-    first: dict[str, str] = {}
+    questions, dev = list[Question](), list[Question]()
+    given, first = dict[str, Released](), dict[str, str]()
     fmt = Format.OPEN
     for row, choices in with_options(rows):
         fmt = Format.CHOICE if choices else Format.OPEN

@@ -154,9 +154,8 @@ class Dialect(ABC):
     def given(self, prompt: Ids, text: Ids, *, whole: bool = False) -> Scored:
         """Return the log-probabilities of a given text after a prompt; most servers can't be asked for them."""
         del prompt, whole
-        what = (
-            f"can't read a text that it doesn't answer now, as a file's or an earlier one: {self.text(text.tolist())!r}"
-        )
+        said = self.text(text.tolist())
+        what = f"can't read a text that it doesn't answer now, as a file's or an earlier one: {said!r}"
         raise self.client.error(what, "Leave out --answers, or remove what it answered: bench cache prune")
 
     def chosen(self, prompt: Ids, ids: Ids) -> Floats:

@@ -320,8 +320,7 @@ def open_head(
     from bench.model.language_model import LoadOptions
     from bench.model.server_model import open_model
 
-    card = read_card(folder)
-    words = read_wording(folder)
+    card, words = read_card(folder), read_wording(folder)
     values = {key: value for key, value in card.asked.protocol.items() if key != "preset"}
     protocol = with_fields(str(card.asked.protocol.get("preset")), values)
     if protocol.digest() != card.asked.digest:
@@ -329,8 +328,7 @@ def open_head(
             f"--head {folder}: it was made with other words around questions than this version of confbench uses;"
             " use the version that made it, or make it again with bench run --save-heads."
         )
-    methods = registry.methods(setting.plugins)
-    files = set(map(str, setting.plugins))
+    methods, files = registry.methods(setting.plugins), set(map(str, setting.plugins))
     origins = {entry.name: entry.origin for entry in methods.entries() if entry.origin in files}
     method = read_method(folder, card.method, methods, origins)
     output = read_output(folder, card)

@@ -118,6 +118,12 @@ def test_saved_keys_and_objects_are_the_same_after_loading(tmp_path: Path) -> No
         assert loaded_one.predict(NEW).tolist() == fitted.predict(NEW).tolist()
 
 
+def test_saved_dict_with_plain_keys_is_kept(tmp_path: Path) -> None:
+    plain = {"pairs": [1], "nested": {"objects": [2], "shape": [3]}, "texts": {"texts": [], "shape": 0}}
+    saved(tmp_path, plain)
+    assert loaded(tmp_path) == plain
+
+
 def test_saved_dict_with_reserved_keys_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ContractError, match="'model_' has the keys array, which mean something else"):
         saved(tmp_path, {"array": 3.0})

@@ -89,6 +89,15 @@ def test_limit_of_tokens_is_named_as_the_server_wants(server: JudgeServer, tmp_p
     assert limits == [(8, None), *[(None, 8)] * 3]
 
 
+def test_limit_that_is_too_large_keeps_its_name(server: JudgeServer, tmp_path: Path) -> None:
+    """vLLM names both names where prompt and limit exceed the context, and knows only one for plain completions."""
+    told = "'max_tokens' or 'max_completion_tokens' is too large: 8. This model's maximum context length is 64 tokens"
+    refusal = json.dumps({"error": {"message": told}}).encode()
+    server.script = lambda call, _n: Reply(status=400, body=refusal) if "river 0" in str(call.body) else Reply()
+    ask(judge(server, tmp_path), RIVERS)
+    assert [call.body.get("max_tokens") for call in server.calls] == [8] * len(RIVERS)
+
+
 def test_pairs_are_compared_in_other_words_and_kept_apart(server: JudgeServer, tmp_path: Path) -> None:
     grading = judge(server, tmp_path)
     ask(grading, RIVERS[:1])
