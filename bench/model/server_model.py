@@ -92,8 +92,7 @@ class ServerModel(LanguageModel):
         self.context = self.dialect.context - 1  # a server that reads also writes a token, for which it wants room
         self.chat = Chat(self.dialect)
         self.chat.check(limited=False)  # calls of servers have limits of their own
-        end = self.chat.turn_end
-        self._probed: list[dict[str, float]] = []
+        end, self._probed = self.chat.turn_end, list[dict[str, float]]()
         self._links, self._lock = self.client.links, threading.Lock()
         facts = ModelFacts(self.label, self.dialect.width, self.dialect.vocabulary, 1)
         vars(self).update(
