@@ -131,8 +131,9 @@ def test_transfer_fits_are_told_and_made_once(
 
 
 @pytest.mark.usefixtures("made")
-def test_transfer_is_on_the_page_of_results(place: Shores) -> None:
-    """With the methods that are chosen, and not at all where a result of it is gone."""
+def test_transfer_is_on_the_page_of_results(place: Shores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the methods that are chosen, and not at all where a result of it is gone; the page has no pictures here."""
+    monkeypatch.setattr("bench.report.page.pictures", lambda _tables, _records_of: [])
     results, page = place / "out", place / "page.html"
 
     def shown(*chosen: str) -> str:
