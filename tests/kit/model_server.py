@@ -107,11 +107,17 @@ class ModelServer(Loopback):
 
     read: ClassVar[WeakKeyDictionary[torch.nn.Module, dict[tuple[int, ...], torch.Tensor]]] = WeakKeyDictionary()
     """Last hidden state of each text, of models whose weights below the head stay as they are."""
+    spelt: ClassVar[WeakKeyDictionary[Any, list[list[int]]]] = WeakKeyDictionary()
+    """Bytes of each token, of each tokenizer."""
 
     def __init__(self, lm: LanguageModel, alias: str = "/models/tiny.gguf") -> None:
         self.lm, self.alias = lm, alias
-        spelt = ([i] for i in range(len(lm.chat.tokenizer)))
-        self.bytes = [list(lm.chat.tokenizer.decode(ids, skip_special_tokens=True).encode()) for ids in spelt]
+        if lm.chat.tokenizer not in self.spelt:
+            texts = lm.chat.tokenizer.batch_decode(
+                [[i] for i in range(len(lm.chat.tokenizer))], skip_special_tokens=True
+            )
+            self.spelt[lm.chat.tokenizer] = [list(text.encode()) for text in texts]
+        self.bytes = list(self.spelt[lm.chat.tokenizer])
         super().__init__()
 
     @torch.inference_mode()
