@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take libraries and tests, some millions of objects, out of what each full garbage collection looks through."""
+    """Take libraries and tests, some millions of objects, out of what each full garbage collection looks through.
+
+    The certificates of this machine are read once: each client of a server, also of one without TLS, reads them anew.
+    """
+    if httpcore2 := sys.modules.get("httpcore2"):
+        httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
     gc.collect()
     gc.freeze()
 
