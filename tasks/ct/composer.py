@@ -230,11 +230,8 @@ class CTLocalChoice(CtCorpus):
 
 
 @task("ct-local-oe")
-class CTLocalOpen(CtCorpus):
+class CTLocalOpen(CTLocalChoice):
     """The questions of ct-local-choice without their options."""
 
     format = Format.OPEN
-    sets = LOCAL_SETS
-    quota = 1_000
-    card = _card(4_250, 456, (3, 6), LOCAL_WHY)
     style = knowledge.ARC.style(Format.OPEN)
