@@ -233,15 +233,12 @@ def import_(
         write_atomic(path, "".join(json.dumps(row) + "\n" for row in imported.rows).encode())
     print_line(f"wrote {path}: answers to {len(imported.rows):,} of {plural(len(questions), 'question')} of {where}")
     if imported.unmatched:
-        n, first = len(imported.unmatched), imported.unmatched[0]
-        print_line(f"left out: {plural(n, 'record')} of no question, or of several, e.g. {first!r}")
+        what = plural(len(imported.unmatched), "record")
+        print_line(f"left out: {what} of no question, or of several, e.g. {imported.unmatched[0]!r}")
     if imported.repeated:
         print_line(f"left out: {plural(imported.repeated, 'record')} of questions that had an answer before")
     for reason, n in imported.left_out.items():
         print_line(f"left out: {plural(n, 'record')} {reason.rstrip(',')}")
-    if imported.samples_left_out:
-        what = plural(imported.samples_left_out, "further text")
-        print_line(f"left out: {what}, no letter, beside an answer whose letter the log took out of its text")
     if imported.redacted:
         print_line(f"without a trace: {plural(imported.redacted, 'answer')} with reasoning that the log encrypts")
     if imported.ungraded:

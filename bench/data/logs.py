@@ -33,7 +33,6 @@ from typing import Any
 from bench.api import Format, Question, Row, UserError
 from bench.data.contamination import normalise_wording
 from bench.data.tables import json_lines, read_file
-from bench.prompts.templates import parse_letter
 
 _MAX_ENTRY_BYTES = 256 * 2**20
 """Largest size of an unpacked archive entry, in bytes; a usual entry has some kilobytes."""
@@ -61,9 +60,8 @@ class LogRecord:
     """Reasoning that the model generated before the answer."""
     redacted: bool = False
     """Whether reasoning is left out of `trace`, because the log has it encrypted."""
-    finals: dict[int, str | None] = field(default_factory=dict)
-    """Index of an output -> the part of it that was graded in the log; None if the whole output was graded. Outputs
-    that the log does not grade by themselves are absent."""
+    final: str | None = None
+    """The part of the answer that was graded in the log; None if the whole answer was graded."""
     choices: Sequence[str] = ()
     option: int | None = None
     """Index of the option with the largest log-likelihood; None if the answer was generated as text."""
@@ -83,30 +81,24 @@ class LogRecord:
                 option = asked.index(own[option])
             row: dict[str, object] = {"id": question.id, "text": string.ascii_lowercase[option]}
         else:
-            start, stop = self._graded_part(0)
+            start, stop = self.graded_part
             row = {"id": question.id, "text": self.trace + self.outputs[0][:stop]}
-            is_part = stop - start < len(self.outputs[0])
-            if self.trace or is_part or self.redacted:
+            if self.trace or stop - start < len(self.outputs[0]) or self.redacted:
                 row["final_start"] = len(self.trace) + start
             row |= {"redacted": True} if self.redacted else {}
-            letters = string.ascii_lowercase[: len(question.choices)]
-            samples = [
-                output[slice(*self._graded_part(i))]
-                for i, output in enumerate(self.outputs)
-                # a whole text can't be compared with a letter from within a text
-                if i and (fmt is Format.OPEN or not is_part or i in self.finals or parse_letter(output, letters))
-            ]
-            row |= {"samples": samples} if samples else {}
+        if len(self.outputs) > 1:
+            row["samples"] = self.outputs[1:]
         return row if self.grade is None else {**row, "grade": self.grade, "judge": self.judge}
 
-    def _graded_part(self, i: int) -> tuple[int, int]:
-        """Return the graded part of an output as a range of its characters."""
-        output, final = self.outputs[i], self.finals.get(i)
-        if not final or final not in output:
-            return 0, len(output)
+    @property
+    def graded_part(self) -> tuple[int, int]:
+        """The part of the answer that was graded in the log, as a range of its characters."""
+        answer, final = self.outputs[0], self.final
+        if not final or final not in answer:
+            return 0, len(answer)
         # last occurrence, as a whole word if possible: "5" not within "105"
-        matches = re.finditer(rf"(?<!\w){re.escape(final)}(?!\w)", output)
-        start = max((match.start() for match in matches), default=output.rfind(final))
+        matches = re.finditer(rf"(?<!\w){re.escape(final)}(?!\w)", answer)
+        start = max((match.start() for match in matches), default=answer.rfind(final))
         return start, start + len(final)
 
     def identifies_option(self, question: Question, fmt: Format) -> bool:
@@ -135,8 +127,6 @@ class Imported:
     do."""
     repeated: int = 0
     """Number of records left out because an earlier record answers the same question."""
-    samples_left_out: int = 0
-    """Number of further outputs that are no letter, beside an answer whose letter the log took out of its text."""
     redacted: int = 0
     """Number of rows whose reasoning the log has encrypted."""
     left_out: Counter[str] = field(default_factory=Counter)
@@ -171,9 +161,7 @@ def import_records(records: Iterable[LogRecord], questions: Sequence[Question], 
             result.repeated += 1
         else:
             seen.add(matched.id)
-            row: dict[str, Any] = record.row(matched, fmt)
-            result.rows.append(row)
-            result.samples_left_out += len(record.outputs) - 1 - len(row.get("samples", ()))
+            result.rows.append(record.row(matched, fmt))
             result.redacted += record.redacted
     graded = sum("grade" in row for row in result.rows)
     result.ungraded = 0 < graded < len(result.rows)
@@ -224,7 +212,7 @@ def _lm_eval(row: Row, metric: str) -> LogRecord:
     if isinstance(responses[0], list) and responses[0] and isinstance(responses[0][0], str):
         record.outputs = list(map(str, responses[0]))
         final = next(iter(_as_list(row.values.get("filtered_resps"))), None)
-        record.finals[0] = final if isinstance(final, str) and final != record.outputs[0] else None
+        record.final = final if isinstance(final, str) and final != record.outputs[0] else None
     else:
         try:
             scores = [float(response[0][0]) for response in responses]
@@ -295,8 +283,8 @@ def inspect_records(path: Path) -> list[LogRecord]:
             continue
         first = records.setdefault(record.names[0], record)
         if first is not record:
-            first.finals |= {len(first.outputs): final for final in record.finals.values()}
-            first.outputs += record.outputs
+            start, stop = record.graded_part
+            first.outputs += [record.outputs[0][start:stop], *record.outputs[1:]]
     if not records:
         raise UserError(f"{path.name}: expected samples with answers in the log, found none; was the run finished?")
     return [*records.values(), *silent]
@@ -418,13 +406,11 @@ def _inspect(row: Row, scorer: str) -> LogRecord:
     )  # fmt: skip
     first = _as_list(_get_nested(answers[0], "message", "content"))
     record.redacted = any(bool(_get_nested(part, "redacted")) for part in first)
-    score = _as_mapping(_get_nested(sample, "scores", scorer))
-    value, final = score.get("value"), score.get("answer")
+    value, final = (_get_nested(sample, "scores", scorer, key) for key in ("value", "answer"))
     record.judge = f"inspect {scorer}"
     record.grade = _GRADES.get(value) if isinstance(value, str | int | float) else None
-    if score:
-        is_part = isinstance(final, str) and final.strip() and final != record.outputs[0]
-        record.finals[0] = final if is_part else None
+    if isinstance(final, str) and final.strip() and final != record.outputs[0]:
+        record.final = final
     return record
 
 

@@ -12,12 +12,12 @@ from fractions import Fraction
 from bench.api import Format, Question
 from bench.api.protocol import LetterRule
 from bench.api.question import Answer, Released
-from bench.prompts.templates import parse_letter
 
 if typing.TYPE_CHECKING:
     from bench.api.protocol import Protocol
     from bench.progress import Progress
 
+_SURROUNDING = "()[].:"
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 _CHARACTER_MAP = str.maketrans({**dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"), "\u2044": "/"})
@@ -36,7 +36,7 @@ _NUMBER_OR_PUNCTUATION = re.compile(
     (?![.,/e][0-9])  # dates and versions are no numbers, but their parts are
     (?P<percent>\s*%)?
     | (?<![^\W_]) (?P<part> [0-9]++ (?: e[0-9]{1,3} (?![^\W_]) )?+ )
-    | (?<![^\W_]) (?<![)\]}%+-]) (?P<minus>-) (?=\\(?!text)[a-z])  # of a value in LaTeX, as -\frac{1}{2}
+    | (?<!-) (?P<minus> - (?=\\(?!text)[a-z]) | (?<=\S[ ]) - (?=[ ]\\(?!text)[a-z]) )  # of LaTeX, as -\frac{1}{2}
     | [!-/:-@[-`{-~]  # string.punctuation
     """,
     re.VERBOSE,
@@ -61,6 +61,19 @@ _PART = re.compile(
 _COMPARED = {"<", ">", "<=", ">=", "!=", "^", "**"}
 
 
+def parse_letter(text: str, letters: str) -> str | None:
+    """Return the option letter that a text consists of, or None (docs/methods.md §1.7).
+
+    Case, white space and surrounding `()[].:` are ignored. The result is None if anything else is in the text.
+
+    >>> parse_letter(" (B).", "abcd"), parse_letter("The", "abcde"), parse_letter("e", "abcd")
+    ('b', None, None)
+    """
+    bare = text.strip().strip(_SURROUNDING).strip()
+    equal = (letter for letter in letters if len(bare) == 1 and letter.casefold() == bare.casefold())
+    return next(equal, None)
+
+
 def normalise_text(text: str) -> str:
     """Normalise an open answer for comparison: case, Unicode form, punctuation, articles and white space are removed.
 
@@ -69,7 +82,7 @@ def normalise_text(text: str) -> str:
     not 5%. A decimal comma is not understood, and words like `five` are no numbers.
 
     A text that has only articles or punctuation stays: the blood group A and the operator + are answers. In an
-    expression operators stay, see `_expression`; elsewhere a minus right before a command of LaTeX becomes a word.
+    expression operators stay, see `_expression`; elsewhere a minus before a command of LaTeX becomes a word.
 
     >>> normalise_text("  The Blue-Green  Delta. "), normalise_text("A")
     ('blue green delta', 'a')

@@ -34,8 +34,6 @@ _WHAT: Mapping[Format, str] = {Format.CHOICE: "letter of the correct option", Fo
 
 QUERY_SENTINEL = "\u241e"
 """Placeholder for the answer, in a conversation that goes on after it; no data set or chat template has this text."""
-_SURROUNDING = "()[].:"
-"""Characters around an option's letter that are not read."""
 
 
 def query_text(letters: str) -> str:
@@ -58,19 +56,6 @@ def context(question: Question, style: PromptStyle, letters: str) -> str:
 def target(question: Question, fmt: Format, letters: str) -> str:
     """Return the right answer as an exemplar shows it: the letter of a choice task, the text of an open task."""
     return letters[question.gold] if fmt is Format.CHOICE else question.answer
-
-
-def parse_letter(text: str, letters: str) -> str | None:
-    """Return the option letter that a text consists of, or None (docs/methods.md §1.7).
-
-    Case, white space and surrounding `()[].:` are ignored. The result is None if anything else is in the text.
-
-    >>> parse_letter(" (B).", "abcd"), parse_letter("The", "abcde"), parse_letter("e", "abcd")
-    ('b', None, None)
-    """
-    bare = text.strip().strip(_SURROUNDING).strip()
-    equal = (letter for letter in letters if len(bare) == 1 and letter.casefold() == bare.casefold())
-    return next(equal, None)
 
 
 def build(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,7 +138,7 @@ class ResolvedRun:
         judging = self.judging if self.tasks[task].format is Format.OPEN else {}
         relating = {}
         if self.tasks[task].format is Format.OPEN:  # only the models whose relations the method reads
-            relations = _relations(self.methods[name])
+            relations = _relations([self.methods[name]])
             relating = {_OPTIONS[by]: model for by, model in self.relating.items() if by in relations}
         thinking = {} if self.think_budget is None else {"think_budget": self.think_budget}
         config = {**self.unusual, **thinking, **judging, **relating, **self.deviations_of(name)}
@@ -243,37 +243,28 @@ def resolve(
         configurations=tuned,
         train_limit=train_limit,
         max_time=None if config.max_time is None else _seconds(config.max_time),
-        notes=[
-            *method_registry.notes,
-            *_without_effect(config, methods.values(), tasks, tests, learns=bool(learned_on)),
-        ],
+        notes=[*method_registry.notes, *_without_effect(config, methods.values(), tasks, learns=bool(learned_on))],
         isolation=isolation,
     )
 
 
-def _relations(method: ConfidenceMethod) -> set[By]:
-    """Return the relations between samples that a method reads."""
-    reads = method.reads()
-    return {signal.by for signal in reads.fit | reads.predict if isinstance(signal, Related)}
+def _relations(methods: Iterable[ConfidenceMethod]) -> set[By]:
+    """Return the relations between samples that methods read."""
+    signals = {signal for method in methods for signal in method.reads().fit | method.reads().predict}
+    return {signal.by for signal in signals if isinstance(signal, Related)}
 
 
 def _without_effect(
-    config: RunConfig,
-    methods: Collection[ConfidenceMethod],
-    tasks: Mapping[str, type[Task]],
-    tests: Sequence[str],
-    *,
-    learns: bool,
+    config: RunConfig, methods: Collection[ConfidenceMethod], tasks: Mapping[str, type[Task]], *, learns: bool
 ) -> list[str]:
     """Return one note on the options that nothing in the run uses; none if each has a use."""
-    is_open = any(tasks[name].format is Format.OPEN for name in tests)
-    related = {by for method in methods for by in _relations(method) if is_open}
-    used = {option: by in related for by, option in _OPTIONS.items()} | {"judge": is_open}
-    used |= dict.fromkeys(("train_on", "train_limit"), learns)
-    used["training_budget"] = any(map(uses_trained_adapter, methods))
-    idle = [name for name, has_use in used.items() if not has_use and getattr(config, name) != getattr(RunConfig, name)]
-    options = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
-    return [f"nothing in this run uses {options}: no method or task reads what it sets"] if idle else []
+    is_open = any(task.format is Format.OPEN for task in tasks.values())
+    used = {_OPTIONS[by] for by in _relations(methods)} | {"judge"} if is_open else set[str]()
+    used |= {"train_on", "train_limit"} if learns else set()
+    used |= {"training_budget"} if any(map(uses_trained_adapter, methods)) else set()
+    idle = sorted({*_OPTIONS.values(), "judge", "train_on", "train_limit", "training_budget"} - used)
+    options = [f"--{name.replace('_', '-')}" for name in idle if getattr(config, name) != getattr(RunConfig, name)]
+    return [f"nothing in this run uses {', '.join(options)}"] if options else []
 
 
 def _open_answers(config: RunConfig, model: ModelSpec) -> tuple[str, Release | AnswerFile | None]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -351,18 +351,16 @@ class Reader:
         """
         thinking, decode, counts = self.prompts.thinking, self.lm.chat.decode, dict[str, int]()
         asked = [split_data.questions[row] for shard in split_data.shards for row in shard.rows]
-        given = [ids for shard in split_data.shards if split_data.released for ids in shard.samples or ()]
+        given = [ids for shard in split_data.shards for ids in shard.samples or ()]
         for sampling in self.sampled_traces(signals):
-            written = split_data.generated.get(sampling, ())
-            if thinking is not None and written:
-                texts = [text for sampled in written for text in sampled]
+            if thinking is not None and (texts := [*chain(*split_data.generated.get(sampling, ()))]):
                 empty = sum(is_empty(decode([*text.trace])) for text in texts)
                 counts |= end_counts(thinking, [text.end for text in texts], [], empty, given=False)
-            answers = [[[*text.answer] for text in texts] for texts in written]
-            answers = answers or [[ids.tolist() for ids in sampled[: sampling.n]] for sampled in given]
+            answers = [[text.answer for text in each] for each in split_data.generated.get(sampling, ())]
+            answers = answers or [sampled[: sampling.n] for sampled in given]
             if split_data.task.format is Format.CHOICE and answers:
                 pairs = ((question, ids) for question, each in zip(asked, answers, strict=True) for ids in each)
-                read = (grade_choice(question, decode(ids), self.protocol) for question, ids in pairs)
+                read = (grade_choice(question, decode([*ids]), self.protocol) for question, ids in pairs)
                 counts["answers that could not be read"] = sum(not answer.parsed for answer in read)
         return {f"sampled {what}": n for what, n in counts.items() if n}
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from bench.api import At, FloatArray, Format, Hidden, Of, Ragged, Related, SampleAgreement, Samples, Task, TokenScores
 from bench.api.question import drawn_by
+from bench.grading.grade import parse_letter
 from bench.model.continuation_specs import Continuations, PendingArrays
 from bench.prompts.front_coding import Ids
-from bench.prompts.templates import parse_letter
 from bench.servers.readings import Ability
 from bench.signals.definition import PassDefinition, SignalDefinition, definition
 
@@ -193,18 +193,16 @@ def sample_letters(split: StoredSplit, sampling: Samples) -> Iterator[tuple[list
         ids = [letters[start : start + n] for start in range(0, len(letters), n)]
         if split.samples is not None:
             external = split.samples[offset : offset + _CHUNK]
-            ids = [
-                [_as_letter(split, len(question.choices), sample) for sample in sampled[:n]]
-                for question, sampled in zip(questions, external, strict=True)
-            ]
+            asked = zip(questions, external, strict=True)
+            ids = [[_as_letter(split, q.choices, sample) for sample in sampled[:n]] for q, sampled in asked]
         yield ids, logits
 
 
-def _as_letter(split: StoredSplit, n_options: int, ids: Ids) -> Ids:
+def _as_letter(split: StoredSplit, choices: Sequence[str], ids: Ids) -> Ids:
     """Return another program's sample as one token: its own, or that of the letter it is read as; else no token."""
     if len(ids) == 1:
         return ids
-    letters = split.prompts.protocol.letters[:n_options]
+    letters = split.prompts.protocol.letters[: len(choices)]
     letter = parse_letter(split.lm.chat.decode(ids.tolist()), letters)
     return ids[:0] if letter is None else split.settings.letter_ids[[letters.index(letter)]]
 

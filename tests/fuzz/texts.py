@@ -12,11 +12,10 @@ from unittest import mock
 
 from bench.data.released import requested_revision
 from bench.grading import prompt
-from bench.grading.grade import JudgeCase, normalise_text, same_text, substring_rule
+from bench.grading.grade import JudgeCase, normalise_text, parse_letter, same_text, substring_rule
 from bench.grading.openai import OpenAIJudge
 from bench.model.specs import model_label, resolve
 from bench.progress import Silent
-from bench.prompts.templates import parse_letter
 from bench.report import style
 from bench.report.text import plain
 from bench.results.files import model_folder, path_of

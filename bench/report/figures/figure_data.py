@@ -18,7 +18,6 @@ from bench.report.style import Style
 from bench.report.tables.legend import LEADS
 from bench.report.tables.model import Line, Table
 from bench.report.text import count, omitted_subjects, plain, range_text, setting_text
-from bench.report.verdict.phrases import name_first_few
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
 
@@ -212,7 +211,6 @@ def build_figure_data(tables: Sequence[Table]) -> FigureData:
     Raises:
         UserError: no method has a result, or two tables are of one model and task.
     """
-    tables = leave_out_partial(tables)
     lines = [line for table in tables for line in table.lines]
     if not any(line.ok_rows for line in lines):
         n = sum(line.n_runs for line in lines)
@@ -233,20 +231,6 @@ def build_figure_data(tables: Sequence[Table]) -> FigureData:
         methods=tuple(sorted(methods.values(), key=lambda line: line.place)),
         tables=by_place,
     )
-
-
-def leave_out_partial(tables: Sequence[Table]) -> Sequence[Table]:
-    """Return the tables without those of partial runs (`--limit`), which the others' figures then name.
-
-    Partial runs answer a part of the questions, so their numbers can't stand beside those of whole runs. All tables are
-    returned if no whole run has a number.
-    """
-    whole = [table for table in tables if table.rows[0].limit is None]
-    if len(whole) == len(tables) or not any(line.ok_rows for table in whole for line in table.lines):
-        return tables
-    partial = [f"{t.model} on {t.task} (--limit {t.rows[0].limit})" for t in tables if t.rows[0].limit is not None]
-    sentence = f"Left out, as partial: {name_first_few(partial)}."
-    return [replace(table, figure=f"{sentence} {table.figure}".strip()) for table in whole]
 
 
 def table_id(table: Table) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from bench.model.specs import NAME
 from bench.report import figures
 from bench.report.figures.drawing import save
-from bench.report.figures.figure_data import RecordsOf, build_figure_data, leave_out_partial, table_id
+from bench.report.figures.figure_data import RecordsOf, build_figure_data, table_id
 from bench.report.figures.forest import differences_by_metric
 from bench.report.figures.wins import has_matrix
 from bench.report.grouping import Key, common_corpus, tuning_budget
@@ -72,7 +72,6 @@ def write_figures(
         traces = table.answers_source.partition(AFTER_TRACES)[2].partition(" ")[0].replace(",", "")
         setting = tuning_budget(table.rows[0]), common_corpus(table.all_rows), traces
         by_setting.setdefault(setting, []).append(table)
-    by_setting = {setting: list(leave_out_partial(group)) for setting, group in by_setting.items()}
     for same_setting in [group for group in by_setting.values() if _has_numbers(group)] or [list(tables)]:
         build_figure_data(same_setting)
     ensure_writable(out)
@@ -192,8 +191,7 @@ def _pages(kind: FigureKind) -> Iterator[tuple[Sequence[Table], str]]:
     shown = list(filter(_has_numbers, portions))
     for k, page in enumerate(shown, start=1):
         if len(portions) > 1:
-            number = f"Figure {k} of {len(shown)}."
-            yield [replace(t, figure=f"{t.figure} {number}".strip()) for t in page], f"{SEPARATOR}{k}"
+            yield [replace(table, figure=f"Figure {k} of {len(shown)}.") for table in page], f"{SEPARATOR}{k}"
         else:
             yield page, ""
 

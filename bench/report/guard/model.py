@@ -12,15 +12,7 @@ from bench.api import BoolArray, FloatArray
 from bench.report.tables.model import Line, Table
 from bench.results.question_records import QuestionRecords
 from bench.results.row import ResultRow
-from bench.stats.guard import (
-    Feasible,
-    Guard,
-    answers_needed,
-    count_selected,
-    min_answers,
-    share_interval,
-    upper_bound,
-)
+from bench.stats.guard import Feasible, Guard, answers_needed, count_selected, share_interval, upper_bound
 
 if TYPE_CHECKING:
     from bench.report.selection import GuardRequest
@@ -129,17 +121,6 @@ class GuardedCell:
             return None
         n_above = answers_needed(self.n_wrong / self.accepted, self.request.risk, self.request.level)
         return None if n_above is None else int(np.ceil(n_above * len(self.calibration.values) / self.accepted))
-
-    @property
-    def is_few(self) -> bool:
-        """Whether the share of mistakes above the strictest threshold says little of the method, as answers are few.
-
-        Either it is not above the requested risk beyond chance, at the requested level; or even without a mistake a
-        certificate takes more than half of the calibration answers, so the strictest threshold could not be strict.
-        """
-        risk, level, n_right = self.request.risk, self.request.level, self.accepted - self.n_wrong
-        is_chance = 1 - float(upper_bound(n_right, self.accepted, level)) <= risk
-        return is_chance or len(self.calibration.values) < 2 * min_answers(risk, level)
 
 
 @dataclass(frozen=True, eq=False)

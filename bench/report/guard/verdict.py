@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bench.report.guard.model import GuardedCell, GuardedLine, GuardedTable
 from bench.report.tables.model import unique
 from bench.report.text import count, percent, range_text, two_digits
-from bench.report.verdict.phrases import name_first_few
+from bench.report.verdict.phrases import like_phrase
 
 _ROUNDING = 1e-6
 
@@ -69,21 +69,17 @@ def verdict(guards: GuardedTable) -> Iterator[str]:
         kind = "score" if done[0].is_score else "confidence"
         start = range_text([c.threshold for c in done], format_threshold)
         same = [line.line.key.label for line in passed[1:] if percent(line.coverage) == percent(best.coverage)]
-        like = f" (and as many by {name_first_few(same)})" if same else ""
         yield (
-            f"Most answers are kept by {best.line.key.label}{like}: {percent(best.coverage)} %,"
+            f"Most answers are kept by {best.line.key.label}{like_phrase(same)}: {percent(best.coverage)} %,"
             f" from a {kind} of {start} on"
             f"{f', with {len(done)} of {len(best.seeds)} seeds' * (len(best.seeds) > 1 and not guards.table.is_audit)}."
         )
     elif limits.most:
-        found = [(line.line.key.label, seed) for line in guards.evaluated for seed in line.seeds]
-        closest, seed = min(found, key=lambda pair: pair[1].bound)
-        same = list(
-            unique(name for name, own in found if name != closest and percent(own.bound) == percent(seed.bound))
-        )
+        nearest = [(line.line.key.label, min(line.seeds, key=lambda seed: seed.bound)) for line in guards.evaluated]
+        name, seed = min(nearest, key=lambda pair: pair[1].bound)
+        same = [other for other, own in nearest if other != name and percent(own.bound) == percent(seed.bound)]
         which = f" (seed {seed.row.seed})" * (not guards.table.is_audit)
-        like = f", like {name_first_few(same)}" if same else ""
-        yield f"Closest: {closest}{which}{like}: {why_failed(seed)}."
+        yield f"Closest: {name}{which}{like_phrase(same)}: {why_failed(seed)}."
     # more mistakes on the other questions than chance explains
     bad = []
     for line in passed:
@@ -114,15 +110,8 @@ def why_failed(seed: GuardedCell) -> str:
         f"of the {seed.accepted:,} calibration answers above its strictest threshold {seed.n_wrong:,} are wrong"
         f" ({percent(seed.n_wrong / seed.accepted)} %), which certifies {percent(seed.bound)} %"
     )
-    if seed.answers_needed is None and seed.is_few:
-        return (
-            f"{reason}; that may be the method, or chance, as the calibration answers are few"
-            f" ({len(seed.calibration.values):,}): more of them, a better order or a higher --risk may help"
-        )
     if seed.answers_needed is None:
-        return (
-            f"{reason}; so many mistakes no number of answers makes up for: it takes a better order or a higher --risk"
-        )
+        return f"{reason}; with that share of mistakes it takes a better order or a higher --risk, not more answers"
     return (
         f"{reason}; with that share of mistakes {format_share(seed.request.risk)} takes about"
         f" {two_digits(seed.answers_needed):,} calibration answers,"
@@ -132,15 +121,13 @@ def why_failed(seed: GuardedCell) -> str:
 
 def describe_needs(guards: GuardedTable) -> Iterator[str]:
     """Yield sentences on what would certify a threshold for methods that have none, a sentence for each reason."""
-    too_few, too_wrong, untold, empty = list[str](), list[str](), list[str](), list[str]()
+    too_few, too_wrong, empty = list[str](), list[str](), list[str]()
     for line in guards.evaluated:
         label, failing = line.line.key.label, [seed for seed in line.seeds if seed.threshold is None]
         if sizes := [seed.answers_needed for seed in failing if seed.answers_needed is not None]:
             too_few.append(f"{label} ({range_text(map(two_digits, sizes), count)})")
-        elif wrong := [seed for seed in failing if seed.accepted]:
-            (untold if all(seed.is_few for seed in wrong) else too_wrong).append(label)
         elif failing:
-            empty.append(label)
+            (too_wrong if any(seed.accepted for seed in failing) else empty).append(label)
     if too_few:
         yield (
             f"Calibration answers needed (there are {guards.feasible.n:,}), if mistakes above the strictest threshold"
@@ -148,13 +135,8 @@ def describe_needs(guards: GuardedTable) -> Iterator[str]:
         )
     if too_wrong:
         yield (
-            f"Too many wrong even above the strictest threshold; only a better order of the answers or a higher --risk"
-            f" would help: {', '.join(too_wrong)}."
-        )
-    if untold:
-        yield (
-            f"Too many wrong above the strictest threshold, which may be the method, or chance, as the calibration"
-            f" answers are few ({guards.feasible.n:,}): {name_first_few(untold)}."
+            f"Too many wrong even above the strictest threshold; if mistakes there stayed as frequent, only a better"
+            f" order of the answers or a higher --risk would help: {', '.join(too_wrong)}."
         )
     if empty:
         yield f"No calibration answer above the strictest threshold: {', '.join(empty)}."

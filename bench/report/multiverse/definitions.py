@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from bench.grading.grade import same_text, substring_rule
-from bench.prompts.templates import parse_letter
+from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.report import competition
 from bench.results.question_texts import ANSWER_SEPARATOR, QuestionText
 from bench.stats import Average, Settings

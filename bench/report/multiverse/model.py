@@ -206,7 +206,3 @@ class Multiverse:
         methods.
         """
         return [pair for pair in self.contests if pair.family == family and pair.is_claim and pair.n]
-
-    def unexamined(self, family: str) -> list[PairOutcome]:
-        """Return the claims of a family (e.g. "calibration") of which no universe (analysis) has both methods."""
-        return [pair for pair in self.contests if pair.family == family and pair.is_claim and not pair.n]

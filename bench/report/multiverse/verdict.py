@@ -66,23 +66,20 @@ def verdict(multiverse: Multiverse) -> tuple[str, ...]:
     for family in multiverse.families:
         claims, n = multiverse.claims(family.name), len(multiverse.of(family.name))
         scope = f"{family.name[0].upper()}{family.name[1:]} ({plural(n, 'universe')})"
-        unseen = [f"“{format_claim(c)}”" for c in multiverse.unexamined(family.name)]
         survivors = [c for c in claims if c.survives]
         tested, shown = sum(c.tested > 0 for c in survivors), sum(c.is_shown for c in survivors)
         few = "" if n * (1 - SURVIVES) >= 1 else ", with so few in all"
-        also = f"; {shown} of {plural(tested, 'survivor')} with a test are also significant in {THRESHOLD} of their"
-        also = f"{also} tests" if tested else "; no survivor has a test" * bool(survivors)
-        nothing = "the table claims nothing" + " that any of these examines" * bool(unseen)
+        also = f"; {shown} of {plural(tested, 'survivor')} with a test are also significant in {THRESHOLD} of these"
         sentences.append(
             f"{scope}: {len(survivors)} of {len(claims)} claims of the table survive in at least {THRESHOLD} of"
-            f" these{few}{also}."
+            f" these{few}{also * bool(tested)}."
             if claims
-            else f"{scope}: {nothing}, so nothing can fall."
+            else f"{scope}: the table claims nothing that these examine, so nothing can fall."
         )
-        if unseen:
-            sentences.append(
-                f"Not examined in {family.name}, as no universe has numbers of both: {name_first_few(unseen, _FEW)}."
-            )
+        unseen = [c for c in multiverse.contests if c.family == family.name and c.is_claim and not c.n]
+        if named := [f"“{format_claim(c)}”" for c in unseen]:
+            why = f"Not examined in {family.name}, as no universe has numbers of both"
+            sentences.append(f"{why}: {name_first_few(named, _FEW)}.")
         # share of the universes with values of all methods in which a method has the best value
         ranked = [ranks for ranks in multiverse.places if ranks.family == family.name and ranks.spread.first > 0]
         ranked.sort(key=lambda ranks: -ranks.spread.first)

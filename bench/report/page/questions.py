@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from bench.api import BoolArray, FloatArray, IntArray, PromptStyle, Question
 from bench.api.protocol import Protocol
+from bench.grading.grade import parse_letter
 from bench.prompts import templates
-from bench.prompts.templates import parse_letter
 from bench.report.page.disagreements import largest_disagreements
 from bench.results.question_records import QuestionRecords
 from bench.results.question_texts import QuestionText

@@ -278,7 +278,7 @@ class Table:
     average: Average = "questions"
     """Whether metrics are pooled over `questions` or averaged over `subjects`."""
     figure: str = ""
-    """Last sentences of a figure's note: partial runs left out, and which of several shows it, `Figure 2 of 3.`."""
+    """Which of several figures shows it, e.g. `Figure 2 of 3.`, the last sentence of the figure's note; else empty."""
     overconfidence: Mapping[Key, Overconfidence] = field(default_factory=dict)
     """In an audit: by how much each line's mean confidence exceeds the share of right answers."""
 

@@ -28,8 +28,12 @@ def with_ties(lines: Sequence[Line], metric: str) -> str:
         metric: name in `bench.metrics.METRICS`.
     """
     same = [line.key.label for line in lines[1:] if _mean_text(line, metric) == _mean_text(lines[0], metric)]
-    like = f", like {name_first_few(same, most=3)}" if same else ""
-    return f"{lines[0].key.label} ({value_phrase(lines[0], metric)}{like})"
+    return f"{lines[0].key.label} ({value_phrase(lines[0], metric)}{like_phrase(same)})"
+
+
+def like_phrase(names: Sequence[str]) -> str:
+    """Return `, like pik and lts`, of methods whose number looks the same; empty without any."""
+    return f", like {name_first_few(names, most=3)}" if names else ""
 
 
 def _mean_text(line: Line, metric: str) -> str:

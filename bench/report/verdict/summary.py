@@ -16,8 +16,6 @@ from bench.report.verdict.verdicts import FEW, ORDER, ShortVerdict, verdict_of
 
 _NAMED = 3
 """Maximum number of methods that a cell names. In a longer list, a count of the others replaces the last name."""
-NOTHING = "no answers to judge by"
-"""What stands for the leaders of a benchmark if the answers of no model say anything of methods."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,23 +51,19 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
         by_task[table.task, table.preset, limit, source, f"protocol {row.protocol[:8]}", tuned, corpus].append(table)
     rows, several = list[SummaryRow](), len({table.model for table in tables}) > 1
     for (task, *facts), everything in by_task.items():
-        # a model that guesses, whose judge errs, or that is right or wrong throughout says nothing of methods; of one
-        # that guesses, alone, its own table is told
-        empty = [t for t in everything if t.warnings["unjudgeable"]]
-        others = [t for t in everything if not t.warnings["unjudgeable"]]
-        unsure = [t for t in others if t.warnings["at_chance"] or t.warnings["unfit_judge"]]
-        group = [t for t in others if not (t.warnings["at_chance"] or t.warnings["unfit_judge"])]
-        if len(everything) == 1 and unsure:
-            group, unsure = unsure, []
-        left_out = [f"{len(unsure)} at chance or badly judged left out"] * bool(unsure)
-        left_out += [f"{len(empty)} all right or all wrong left out"] * bool(empty)
+        # a model that is right or wrong throughout says nothing of methods, nor does one that guesses or whose judge
+        # errs, unless there is no other
+        judged = [t for t in everything if not t.warnings["unjudgeable"]]
+        group = [t for t in judged if not (t.warnings["at_chance"] or t.warnings["unfit_judge"])] or judged
+        n_out = len(everything) - len(group)
+        left_out = f"{n_out} at chance, all right, all wrong or badly judged left out" * bool(n_out)
         same_task = [rest for other, *rest in by_task if other == task]
         differing = [text for text, *rest in zip(facts, *same_task, strict=True) if text and len(set(rest)) > 1]
-        named = [*([group[0].model] if several and len(group) == 1 else []), *differing, *left_out]
+        named = [*([group[0].model] if several and len(group) == 1 else []), *differing, *filter(None, [left_out])]
         title = f"{task} ({', '.join(named)})" if named else task
         if not group:
             none = dict.fromkeys(("sure", "by", "orders", "cost"), EN_DASH)
-            rows.append(SummaryRow(task=title, models=0, leads=NOTHING, **none))
+            rows.append(SummaryRow(task=title, models=0, leads="no answers to judge by", **none))
             continue
         if len(group) == 1:
             rows.append(SummaryRow(task=title, models=1, **vars(verdict_of(group[0], metric).brief)))

@@ -288,9 +288,7 @@ def _cost_sentence(block: Competition, free: Line | None) -> str:
     if not (cheapest := sort_by_cost(block.chosen)):
         return ""
     known = [line for line in cheapest if line.answer_tokens]
-    same = [line.key.label for line in known[1:] if cost_phrase(line) == cost_phrase(cheapest[0])]
-    like = f", like {name_first_few(same)}" if same else ""
-    which = f" (the cheapest of these{like})" * (cheapest[0] not in block.leaders[:1] and len(known) > 1)
+    which = " (the cheapest of these)" * (cheapest[0] not in block.leaders[:1] and len(known) > 1)
     other = f"; {free.key.label} {cost_phrase(free)}" if free is not None and free is not cheapest[0] else ""
     return f"Tokens per answer: {cheapest[0].key.label}{which} {cost_phrase(cheapest[0])}{other}."
 

@@ -13,8 +13,7 @@ import numpy as np
 from bench.api import Task, UserError
 from bench.api.protocol import FIXED, LetterRule, Protocol
 from bench.data.sources import FolderSource, HubSource
-from bench.grading.grade import same_text, substring_rule
-from bench.prompts.templates import parse_letter
+from bench.grading.grade import parse_letter, same_text, substring_rule
 from bench.results import question_texts
 from bench.results.files import SEPARATOR
 from bench.results.question_texts import QuestionText

@@ -27,10 +27,10 @@ from bench.api.protocol import Protocol, with_fields
 from bench.api.question import Answer, Released, Unnamed
 from bench.data.question_files import FEWEST, GIVEN, MOST
 from bench.data.splits import TaskSplit
+from bench.grading.grade import parse_letter
 from bench.grading.judges import open_judge
 from bench.model import specs
 from bench.progress import Progress, Silent
-from bench.prompts.templates import parse_letter
 from bench.report.text import plural
 from bench.run.config import HeadSetting, RunConfig
 from bench.run.plan import trained_adapter

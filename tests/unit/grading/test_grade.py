@@ -158,8 +158,8 @@ ALIKE = [
     ("- Paris\n- Rome", "Paris Rome"), ("**Paris**", "Paris"), ("**5**", "5"), ("- 5", "5"), ("-> 5", "5"),
     ("-\\frac{1}{2}", "\\(-\\frac{1}{2}\\)"), ("\\theta=-5", "\\theta = -5"), ("\\lambda/2", "\\lambda / 2"),
     ("x \\in [-1,1]", "$x \\in [-1,1]$."), ("\\boxed{+5}", "\\boxed{5}"), ("\\textbf{B-12}", "\\textbf{B 12}"),
-    ("5~\\mathrm{km}", "5 \\mathrm{km}"), ("-\\textbf{Paris}", "\\textbf{Paris}"), ("2-\\frac12", "2 \\frac12"),
-    ("\\bb+", "\\bb"), ("\u2212\\frac{1}{2}", "-\\frac{1}{2}"),
+    ("5~\\mathrm{km}", "5 \\mathrm{km}"), ("-\\textbf{Paris}", "\\textbf{Paris}"), ("- \\frac{1}{2}", "\\frac{1}{2}"),
+    ("x -\\frac{1}{2}", "x-\\frac{1}{2}"), ("3x -\\frac12", "3x - \\frac12"), ("\\bb+", "\\bb"), ("\u2212\\frac{1}{2}", "-\\frac{1}{2}"),
     ("a hammer & a nail", "hammer & nail"), ("an egg + an apple", "egg + apple"), ("the sun", "sun"), ("~5", "5"),
     ("and/or", "and or"), ("AC/DC", "AC DC"), ("<Paris>", "Paris"), ("x = 5", "x: 5"), ("well-known", "well known"),
 ]  # fmt: skip
@@ -174,6 +174,7 @@ UNLIKE = [
     ("O-", "O"), ("O-.", "O"), ("A+", "A-"), ("C++", "C"), ("a + b", "b"), ("a-1", "1"), ("a/b", "b"),
     ("f(x) > g(x)", "f(x) < g(x)"),
     ("-\\frac{1}{2}", "\\frac{1}{2}"), ("$-\\frac12$.", "$\\frac12$"), ("x=-\\frac{1}{2}", "x=\\frac{1}{2}"),
+    ("2-\\frac12", "2 \\frac12"), ("x -\\frac12", "x +\\frac12"),
     ("\\boxed{-\\dfrac{1}{2}}", "\\boxed{\\dfrac{1}{2}}"), ("(-\\infty, 5]", "(\\infty, 5]"),
 ]  # fmt: skip
 

@@ -898,30 +898,13 @@ def test_figure_that_can_not_be_finished_is_not_there(tmp_path, monkeypatch):
         (Simulated().missing("ccps").missing("lts"), "none of the 2 results is ok"),
         (Simulated().add(size=5).add("lts", preset="fixed", size=5),
          "results of tiny on atlas-oe have presets demo, fixed"),
-        (Simulated().add(limit=3, size=5).add("lts", limit=4, size=5), "different --limit, --train-on, .* or protocol"),
+        (Simulated().add(size=5).add("lts", limit=4, size=5), "different --limit, --train-on, .* or protocol"),
     ],
 )  # fmt: skip
 def test_figures_that_can_not_be_drawn_are_refused_first(tmp_path, made, message):
     with pytest.raises(UserError, match=message):
         write_figures(tables(made.rows), None, tmp_path / "out", ["svg"])
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("other", [{"model": "other"}, {"task": "mmlu-oe"}, {"method": "lts"}])
-def test_figures_leave_partial_runs_out(tmp_path, monkeypatch, other):
-    """Beside whole ones, by name; alone they are drawn, and the note says that they are partial."""
-    shown = without_drawing(monkeypatch)
-    made = Simulated().add(subjects=4)
-    whole = {path.name for path in write_figures(tables(made.rows), made.records_of, tmp_path / "whole", ["svg"])}
-    made.add(subjects=4, limit=200, **other)
-    place = f"{other.get('model', 'tiny')} on {other.get('task', 'atlas-oe')}"
-    assert {p.name for p in write_figures(tables(made.rows), made.records_of, tmp_path / "both", ["svg"])} == whole
-    for figure in (*shown.values(), figures.reliability_overview(tables(made.rows), made.records_of)):
-        assert note(figure).endswith(f" Left out, as partial: {place} (--limit 200).")
-        assert "partial: --limit" not in note(figure)
-    alone = figures.reliability_overview(tables(made.rows[1:]), made.records_of)
-    assert "partial: --limit 200" in note(alone)
-    assert "Left out" not in note(alone)
 
 
 def test_figure_of_one_model_refuses_several(made):
