@@ -269,10 +269,8 @@ def prepare(resolved: ResolvedRun, resources: Resources, infeasible: Reasons, li
                     )
         others = [key for key in release.answers if key not in owners]
         if others:
-            notes.append(
-                f"{release.name}: left out: {plural(len(others), 'answer')} to no question that this run reads, e.g."
-                f" {others[0]!r}"
-            )
+            what = plural(len(others), "answer")
+            notes.append(f"{release.name}: left out: {what} to no question that this run reads, e.g. {others[0]!r}")
     for where, split_data in data_by_split.items():
         if short := sum(shard.short for shard in split_data.shards):
             notes.append(

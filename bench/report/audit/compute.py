@@ -68,8 +68,8 @@ class Gate(NamedTuple):
     rmsce: float | None
     ends: tuple[float, float] | None
     """Interval of the calibration error, see `error_ends`; None if it was not tested."""
-    reason: str = ""
-    """Why it was not tested; otherwise empty."""
+    reason: str
+    """Why the calibration error has no interval; otherwise empty."""
 
     @property
     def failed(self) -> bool:
@@ -132,13 +132,10 @@ def _gate(table: Table, line: Line, limit: float) -> Gate:
     Where the calibration error has no interval, overconfidence alone is known: that it is above the limit says enough.
     That it isn't says enough where nearly all of many answers are right, or wrong, but not where few are of both.
     """
-    error, off, ends = line.estimate("rmsce"), table.overconfidence.get(line.key), error_ends(line, table)
-    if error.ends is None and off is not None and off.interval.kind == "exact" and off.n >= MIN_CALIBRATED:
-        ends = ends or (0.0, 1.0)
-    elif error.ends is None and ends is not None and ends[0] <= limit:
-        ends = None
+    error, off, ends = line.estimate("rmsce"), table.overconfidence.get(line.key), error_ends(line, table) or (0.0, 1.0)
+    is_known = error.ends or ends[0] > limit or (off and off.interval.kind == "exact" and off.n >= MIN_CALIBRATED)
     reason = error.standing.fixed.reason if error.standing else "it has no value"
-    return Gate(table.model, line.key.method, limit, error.mean, ends, reason * (ends is None))
+    return Gate(table.model, line.key.method, limit, error.mean, ends if is_known else None, reason)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

@@ -82,8 +82,9 @@ def score(
             )
         others = len(source.answers) - len(provided)
         notes += [f"{source.name}: left out: {plural(others, 'answer')} to no question of {file.name}"] * bool(others)
-    asked = plural(len(file.questions), "question")
-    progress.say(f"{asked}, {len(provided):,} with an answer; loading {card.backbone.model}")
+    progress.say(
+        f"questions: {len(file.questions):,}, with an answer: {len(provided):,}; loading {card.backbone.model}"
+    )
     cache = cache or cache_folder()
     scorer = open_head(head, setting, cache, progress=progress)
     stored = required_stored_signals(scorer.method.reads().predict, expected, 2)
@@ -134,8 +135,7 @@ def _notes(scored: ScoredAnswers, head: Scorer, lines: Sequence[Mapping[str, obj
     done = sum(line["confidence"] is not None for line in lines)
     empty = sum(line["answer"] == "" and line["confidence"] is None for line in lines)
     unparsed = n - done - len(scored.too_long) - empty
-    scored_text = f"{done:,} of {plural(n, 'question')} scored with {head.name}"
-    yield f"{scored_text}; answers given: {given:,}, the model's: {n - given:,}"
+    yield f"scored with {head.name}: {done:,} of {n:,}; answers given: {given:,}, the model's: {n - given:,}"
     context, answers = f"{head.reader.lm.context:,}", [a for a in scored.answers if a is not None]
     unparsed_answers = [answer for answer in answers if answer.text and not answer.parsed]
     counts = {

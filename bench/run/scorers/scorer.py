@@ -140,8 +140,7 @@ class Scorer:
             return np.zeros(0)
         provided = self.check_answers(parsed, provided, strict=True)
         if repeated := with_equal_options(parsed):
-            told = f"{plural(len(repeated), 'question')} with equal options, such as {repeated[0]!r}"
-            warnings.warn(told, stacklevel=2)
+            warnings.warn(f"questions with equal options: {len(repeated):,}, such as {repeated[0]!r}", stacklevel=2)
         if note := self.traces_note(parsed, provided):
             warnings.warn(note, stacklevel=2)
         # a service would fill a store for ever
@@ -417,7 +416,7 @@ def parse_questions(
     embedded = [_check_answer(q.get(GIVEN), i) if isinstance(q, Mapping) else None for i, q in enumerate(questions)]
     provided = embedded if answers is None else [_check_answer(answer, i) for i, answer in enumerate(answers)]
     if len(provided) != len(items):
-        raise UserError(f"expected an answer to each of {plural(len(items), 'question')}, got {len(provided):,}")
+        raise UserError(f"expected an answer to each question ({len(items):,}), got {len(provided):,}")
     for i, (inside, text) in enumerate(zip(embedded, provided, strict=True)):
         if inside not in {None, text}:
             raise UserError(

@@ -216,7 +216,7 @@ def test_grade_of_another_option_is_left_out(tmp_path: Path) -> None:
 )
 def test_graded_part_is_found_where_it_stands_alone(said: str, final: str, start: int) -> None:
     asked = [Question("q0", "s", "Which?", ("x",), 0)]
-    (row,) = import_records([LogRecord(["q0"], [], [said], finals={0: final})], asked, OPEN).rows
+    (row,) = import_records([LogRecord(["q0"], [], [said], final=final)], asked, OPEN).rows
     assert (row["final_start"], row["text"]) == (start, said[: start + len(final)])
 
 
@@ -235,24 +235,6 @@ def test_repeats_filters_and_grades_of_lm_eval(tmp_path: Path) -> None:
     assert found.rows == [{"id": f"atlas/test/{i}", "text": f"So I say {i}. It is {i}", **usual} for i in range(3)]
 
 
-@pytest.mark.parametrize(
-    ("replies", "samples", "left_out"),
-    [
-        (["(B)", "(A)"], ["(A)"], 0),
-        (["The answer is B", "A.", "The answer is A"], ["A."], 1),
-        (["The answer is B", "The answer is A"], None, 1),
-        (["B", "A.", "The answer is A"], ["A.", "The answer is A"], 0),
-    ],
-)
-def test_replies_beside_a_filtered_letter_are_letters(
-    tmp_path: Path, replies: list[str], samples: list[str] | None, left_out: int
-) -> None:
-    doc, asked = {"question": "Which?"}, [Question("q0", "s", "Which?", ("red", "blue"), 0)]
-    record = scored(tmp_path, doc=doc, resps=[replies], filtered_resps=["B"])
-    found = import_records([record], asked, CHOICE)
-    assert ([row.get("samples") for row in found.rows], found.samples_left_out) == ([samples], left_out)
-
-
 def test_epochs_of_inspect_are_cut_as_graded(tmp_path: Path) -> None:
     def change(log: dict[str, Any]) -> None:
         said = [("ANSWER: B", "B"), ("I say A, so ANSWER: A", "A"), ("No idea.", ""), ("ANSWER: C", None)]
@@ -268,8 +250,8 @@ def test_epochs_of_inspect_are_cut_as_graded(tmp_path: Path) -> None:
     asked = [replace(questions("atlas-choice")[0], id="atlas/test/0")]
     found = import_records(inspect_records(changed_log(tmp_path, change)), asked, CHOICE)
     (row,) = found.rows
-    assert (row["text"], row["final_start"], row["samples"]) == ("ANSWER: B", 8, ["A", "No idea."])
-    assert found.samples_left_out == 5  # choices after the first, and an epoch that was not graded
+    assert (row["text"], row["final_start"]) == ("ANSWER: B", 8)
+    assert row["samples"] == ["or D?", "A", "or D?", "No idea.", "or D?", "ANSWER: C", "or D?"]
 
 
 def test_metric_that_grades_is_binary_in_all_records(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from bench.grading.grade import (
     grade_choice,
     grade_open,
     normalise_text,
+    parse_letter,
     same_text,
     substring_rule,
 )
 from bench.progress import Silent
-from bench.prompts.templates import parse_letter
 
 LETTERS = string.ascii_lowercase
 RENDERINGS = ["{}", " {}", "({})", "{}.", "{})", "[{}]", "{}:", " ({}). ", "\n{}\n", ".{}"]
@@ -159,7 +159,8 @@ ALIKE = [
     ("-\\frac{1}{2}", "\\(-\\frac{1}{2}\\)"), ("\\theta=-5", "\\theta = -5"), ("\\lambda/2", "\\lambda / 2"),
     ("x \\in [-1,1]", "$x \\in [-1,1]$."), ("\\boxed{+5}", "\\boxed{5}"), ("\\textbf{B-12}", "\\textbf{B 12}"),
     ("5~\\mathrm{km}", "5 \\mathrm{km}"), ("-\\textbf{Paris}", "\\textbf{Paris}"), ("- \\frac{1}{2}", "\\frac{1}{2}"),
-    ("x -\\frac{1}{2}", "x-\\frac{1}{2}"), ("3x -\\frac12", "3x - \\frac12"), ("\\bb+", "\\bb"), ("\u2212\\frac{1}{2}", "-\\frac{1}{2}"),
+    ("x -\\frac{1}{2}", "x-\\frac{1}{2}"), ("3x -\\frac12", "3x - \\frac12"), ("\\bb+", "\\bb"),
+    ("\u2212\\frac{1}{2}", "-\\frac{1}{2}"),
     ("a hammer & a nail", "hammer & nail"), ("an egg + an apple", "egg + apple"), ("the sun", "sun"), ("~5", "5"),
     ("and/or", "and or"), ("AC/DC", "AC DC"), ("<Paris>", "Paris"), ("x = 5", "x: 5"), ("well-known", "well known"),
 ]  # fmt: skip

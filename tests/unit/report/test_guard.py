@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from bench.api import Question, UserError
 from bench.data.contamination import count_duplicates
@@ -21,7 +20,6 @@ from bench.report.guard import build_analysis
 from bench.report.guard.compute import compute_guards
 from bench.report.guard.figure import figures_of
 from bench.report.guard.model import GuardedTable
-from bench.report.guard.verdict import why_failed
 from bench.report.selection import GuardRequest
 from bench.report.tables import formats
 from bench.report.text import EN_DASH, percent
@@ -190,25 +188,6 @@ def test_guard_says_how_many_answers_it_takes(tmp_path: Path) -> None:
     assert seed.threshold is None
     assert (seed.answers_needed or 0) > len(seed.calibration.values)
     assert f"Calibration answers needed (there are {len(seed.calibration.values)})" in rendered(table)
-
-
-@pytest.mark.parametrize("n", [60, N])
-def test_guard_blames_no_method_for_chance(tmp_path: Path, n: int) -> None:
-    """Few answers are named: with 60 at any risk that takes more than half of them, else where chance explains it."""
-    plant(tmp_path, "ccps", right=0.8, confidence=np.full(n, 0.4), n=n)
-    (seed,) = found(tmp_path).lines[0].seeds
-    wrong, kept = seed.n_wrong, seed.accepted
-    blamed = set()
-    for factor in (0.4, 0.95):
-        (seed,) = (table := found(tmp_path, risk=factor * wrong / kept)).lines[0].seeds
-        by_chance = binomtest(wrong, kept, factor * wrong / kept, alternative="greater").pvalue >= 0.1
-        blamed.add(is_blamed := n == N and not by_chance)
-        assert ("it takes a better order" in why_failed(seed)) == is_blamed
-        assert (f"may be the method, or chance, as the calibration answers are few ({kept})" in why_failed(seed)) != (
-            is_blamed
-        )
-        assert (f"answers are few ({kept}): ccps." in rendered(table, width=9999)) != is_blamed
-    assert blamed == ({True, False} if n == N else {False})
 
 
 def test_guards_are_calibrated_on_the_same_questions(planted: Path) -> None:

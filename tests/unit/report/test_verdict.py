@@ -219,27 +219,27 @@ def test_summary_leaves_out_models_at_chance() -> None:
     weak = replace(weak, model="weak", warnings={**weak.warnings, "at_chance": "It guesses."})
     (row,) = summary_of([judged({"a": 0.1, "b": 0.2}), weak])
     assert (row.leads, row.sure, row.models) == ("a", "sure", 1)
-    assert row.task == "atlas-choice (tiny, 1 at chance or badly judged left out)"
+    assert row.task == "atlas-choice (tiny, 1 at chance, all right, all wrong or badly judged left out)"
     (row,) = summary_of([weak])  # there is no other
     assert (row.leads, row.task) == ("b", "atlas-choice")
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_summary_leaves_out_models_that_judge_nothing(share: float) -> None:
-    """Of answers that are all right or all wrong; where beside them a model guesses, nothing is left to be told."""
+    """Of answers that are all right or all wrong."""
     empty = judged({"a": 0.2, "b": 0.1}, every={"llm_accuracy": share})
     good, weak = judged({"a": 0.1, "b": 0.2}), judged({"a": 0.2, "b": 0.1})
     weak = replace(weak, model="weak", warnings={**weak.warnings, "at_chance": "It guesses."})
     (row,) = summary_of([good, replace(empty, model="empty")])
     assert (row.leads, row.sure, row.models) == ("a", "sure", 1)
-    assert row.task == "atlas-choice (tiny, 1 all right or all wrong left out)"
-    for tables, told in (([empty], ""), ([weak, empty], "1 at chance or badly judged left out, ")):
-        (row,) = summary_of(tables)
-        assert (row.leads, row.models) == ("no answers to judge by", 0)
-        assert (row.sure, row.by, row.orders, row.cost) == (EN_DASH,) * 4
-        assert row.task == f"atlas-choice ({told}1 all right or all wrong left out)"
-        (texts,) = (each["texts"] for each in verdict_data(tables, [table.model for table in tables])["rows"])
-        assert texts[1:3] == ["no answers to judge by", "nothing to compare"]
+    assert row.task == "atlas-choice (tiny, 1 at chance, all right, all wrong or badly judged left out)"
+    assert summary_of([weak, empty])[0].leads == "b", "none is better than one that guesses"
+    (row,) = summary_of([empty])
+    assert (row.leads, row.models) == ("no answers to judge by", 0)
+    assert (row.sure, row.by, row.orders, row.cost) == (EN_DASH,) * 4
+    assert row.task == "atlas-choice (1 at chance, all right, all wrong or badly judged left out)"
+    (texts,) = (each["texts"] for each in verdict_data([empty], [empty.model])["rows"])
+    assert texts[1:3] == ["no answers to judge by", "nothing to compare"]
 
 
 def test_verdicts_on_parts_and_other_answers_are_named(tmp_path: Path) -> None:
