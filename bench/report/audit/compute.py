@@ -68,7 +68,7 @@ class Gate(NamedTuple):
     rmsce: float | None
     ends: tuple[float, float] | None
     """Interval of the calibration error, see `error_ends`; None if it was not tested."""
-    reason: str
+    reason: str = ""
     """Why the calibration error has no interval; otherwise empty."""
 
     @property

@@ -69,7 +69,7 @@ def verdict(multiverse: Multiverse) -> tuple[str, ...]:
         survivors = [c for c in claims if c.survives]
         tested, shown = sum(c.tested > 0 for c in survivors), sum(c.is_shown for c in survivors)
         few = "" if n * (1 - SURVIVES) >= 1 else ", with so few in all"
-        also = f"; {shown} of {plural(tested, 'survivor')} with a test are also significant in {THRESHOLD} of these"
+        also = f"; {shown} of {tested} survivors with a test are also significant in {THRESHOLD} of their tests"
         sentences.append(
             f"{scope}: {len(survivors)} of {len(claims)} claims of the table survive in at least {THRESHOLD} of"
             f" these{few}{also * bool(tested)}."

@@ -8,7 +8,7 @@ from bench.metrics import METRICS
 from bench.report.competition import CALIBRATION, CHANCE
 from bench.report.tables.model import Line, Table
 from bench.report.text import interval_text, metric_name, percent, precise
-from bench.report.verdict.phrases import name_first_few, with_ties
+from bench.report.verdict.phrases import name_first_few, with_value
 from bench.stats.overconfidence import NOT_SHOWN, OVER, TOO_FEW, UNDER, Overconfidence
 
 METRIC = METRICS["brier"]
@@ -83,6 +83,6 @@ def order_sentences(table: Table) -> Iterator[str]:
 def recalibrated_sentence(table: Table) -> str:
     """Return the sentence on the best recalibrated confidence; empty without one."""
     lines = [line for line in table.lines if line.key.recalibration and line.badness(table.headline) is not None]
-    lines.sort(key=lambda line: line.badness(table.headline) or 0.0)
+    best = min(lines, key=lambda line: line.badness(table.headline) or 0.0, default=None)
     by = f"Best when recalibrated, by {metric_name(table.headline)}"
-    return f"{by}: {with_ties(lines, table.headline)}; not tested against these." if lines else ""
+    return f"{by}: {with_value(best, table.headline, lines)}; not tested against these." if best else ""

@@ -15,20 +15,11 @@ _NAMED = 4
 """Maximum number of methods that a phrase names. In a longer list, a count of the others replaces the last name."""
 
 
-def with_value(line: Line, metric: str) -> str:
-    """Return the name of a method with its mean of a metric, e.g. `ccps (14.1)`."""
-    return f"{line.key.label} ({value_phrase(line, metric)})"
-
-
-def with_ties(lines: Sequence[Line], metric: str) -> str:
-    """Return the first method with its mean, and which others look the same, e.g. `ccps (14.1, like pik and lts)`.
-
-    Args:
-        lines: at least one method, the best mean first.
-        metric: name in `bench.metrics.METRICS`.
-    """
-    same = [line.key.label for line in lines[1:] if _mean_text(line, metric) == _mean_text(lines[0], metric)]
-    return f"{lines[0].key.label} ({value_phrase(lines[0], metric)}{like_phrase(same)})"
+def with_value(line: Line, metric: str, others: Sequence[Line] = ()) -> str:
+    """Return a method with its mean of a metric, and which others look the same, e.g. `ccps (14.1, like pik)`."""
+    mean = _mean_text(line, metric)
+    same = [each.key.label for each in others if each is not line and _mean_text(each, metric) == mean]
+    return f"{line.key.label} ({value_phrase(line, metric)}{like_phrase(same)})"
 
 
 def like_phrase(names: Sequence[str]) -> str:

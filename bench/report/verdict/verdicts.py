@@ -24,7 +24,6 @@ from bench.report.verdict.phrases import (
     name_first_few,
     sort_by_cost,
     value_phrase,
-    with_ties,
     with_value,
 )
 
@@ -173,7 +172,7 @@ def _leader_sentence(block: Competition, averaged: str, free: Line | None = None
     leaders = [with_value(line, block.metric) for line in block.leaders]
     if block.constant_wins and (standing := block.first[0].standing):
         constant = f"{100 * standing.constant_confidence:.1f} % (Brier score {100 * standing.constant:.1f})"
-        best = with_ties(block.ranked, block.metric)
+        best = with_value(block.ranked[0], block.metric, block.ranked)
         if not all(block.fails(line) for line in block.ranked):
             return f"Best {by}: {best}, but its Brier score is no better than that of a constant, {constant}."
         remedy = "; recalibrated ones may (--recalibrate)" * any(line.orders_answers for line in block.ranked)
@@ -182,7 +181,7 @@ def _leader_sentence(block: Competition, averaged: str, free: Line | None = None
         groups = {line.standing and line.standing.labels for line in block.known}
         is_one = block.state == "not tested" and len(groups) == 1
         known = [line for line in block.known if line.key not in block.excluded] or list(block.known)
-        mean = f"; the best mean is {with_ties(known, block.metric)}" if is_one else ""
+        mean = f"; the best mean is {with_value(known[0], block.metric, known)}" if is_one else ""
         return f"Nobody leads {by}: {block.why_nobody}{mean}."
     best_line, others = block.leaders[0], block.others
     if block.metric == ORDER and not best_line.orders_answers:
@@ -222,8 +221,7 @@ def _ahead_phrase(block: Competition) -> str:
 
 def _best_without_labels(block: Competition) -> Line | None:
     """Return the best ranked method without labels that beats a constant confidence, if the best method has labels."""
-    has_labels = block.leaders and n_labels(block.leaders[0])
-    return next(iter(_without_labels(block)), None) if has_labels else None
+    return next(iter(_without_labels(block)), None) if block.leaders and n_labels(block.leaders[0]) else None
 
 
 def _without_labels(block: Competition) -> list[Line]:
@@ -236,7 +234,7 @@ def _free_sentence(block: Competition, free: Line | None) -> str:
     if free is not None:
         pair = block.comparison_to(block.leaders[0], free)
         distance = "tied with the best" if free in block.leaders else distance_phrase(pair) if pair else "not tested"
-        return f"Best without labels: {with_ties(_without_labels(block), block.metric)}, {distance}."
+        return f"Best without labels: {with_value(free, block.metric, _without_labels(block))}, {distance}."
     if block.leaders and any(block.fails(line) and line.labels and not n_labels(line) for line in block.ranked):
         return "Without labels no method beats a constant confidence." * bool(n_labels(block.leaders[0]))
     return ""
@@ -245,12 +243,12 @@ def _free_sentence(block: Competition, free: Line | None) -> str:
 def _recalibrated_sentence(block: Competition, recalibrated: Sequence[Competition]) -> str:
     """Return the sentence on the best recalibrated method, if no method as it is has a better mean."""
     leaders = [line for other in recalibrated for line in other.leaders]
-    leaders.sort(key=lambda line: line.badness(block.metric) or 0.0)
+    best = min(leaders, key=lambda line: line.badness(block.metric) or 0.0, default=None)
     least = block.known[0].badness(block.metric) if block.known else None
-    if not leaders or least is None or (leaders[0].badness(block.metric) or 0.0) >= least:
+    if best is None or least is None or (best.badness(block.metric) or 0.0) >= least:
         return ""
-    labels = f"{count(n_labels(leaders[0]))} labels"
-    return f"Best recalibrated: {with_ties(leaders, block.metric)}, {labels}; not tested against these."
+    labels = f"{count(n_labels(best))} labels"
+    return f"Best recalibrated: {with_value(best, block.metric, leaders)}, {labels}; not tested against these."
 
 
 def _baseline_sentence(block: Competition, free: Line | None = None) -> str:

@@ -82,9 +82,7 @@ def score(
             )
         others = len(source.answers) - len(provided)
         notes += [f"{source.name}: left out: {plural(others, 'answer')} to no question of {file.name}"] * bool(others)
-    progress.say(
-        f"questions: {len(file.questions):,}, with an answer: {len(provided):,}; loading {card.backbone.model}"
-    )
+    progress.say(f"questions: {len(file.questions):,}, answered: {len(provided):,}; loading {card.backbone.model}")
     cache = cache or cache_folder()
     scorer = open_head(head, setting, cache, progress=progress)
     stored = required_stored_signals(scorer.method.reads().predict, expected, 2)

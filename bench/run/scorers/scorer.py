@@ -31,7 +31,6 @@ from bench.grading.grade import parse_letter
 from bench.grading.judges import open_judge
 from bench.model import specs
 from bench.progress import Progress, Silent
-from bench.report.text import plural
 from bench.run.config import HeadSetting, RunConfig
 from bench.run.plan import trained_adapter
 from bench.run.preparation import open_pair_models

@@ -498,7 +498,7 @@ def test_file_is_scored_line_by_line(scored: Scored, whole_run: WholeRun, known:
     others = "1 question of subjects that the head has no exemplars of ('general knowledge'): their prompts show 5"
     assert notes == [
         "given answers that are a letter written otherwise (A for a), scored as it: 4",
-        f"11 of 18 questions scored with {new['head']}; answers given: 15, the model's: 3",
+        f"scored with {new['head']}: 11 of 18; answers given: 15, the model's: 3",
         "too long for the model's context of 16,384 tokens, not scored: 1",
         "given answers without text, not scored: 1",
         "given answers that are no option's letter, not scored: 5",
@@ -511,7 +511,7 @@ def test_file_is_scored_line_by_line(scored: Scored, whole_run: WholeRun, known:
     for answer in odd:
         with pytest.raises(UserError, match=rf"question 'asked:0': expected one of a, b as its answer, got '{answer}'"):
             head(ASKED, answer)
-    with pytest.warns(UserWarning, match="1 question with equal options, such as 'asked:0'"):
+    with pytest.warns(UserWarning, match="questions with equal options: 1, such as 'asked:0'"):
         head({**ASKED, "choices": ["red", "blue", " red"]})
 
 
@@ -647,7 +647,7 @@ def lists_of(shown: str) -> str:
         ({**ASKED, "choices": (each for each in "xy")}, None, lists_of("<generator")),
         (ASKED, {"a"}, "expected a list of answers, got set"),
         (ASKED, "a", "expected a list of answers, got str 'a'"),
-        (ASKED, ["a", "b"], "expected an answer to each of 1 question, got 2"),
+        (ASKED, ["a", "b"], "expected an answer to each question (1), got 2"),
         (ASKED, [1], "expected answers as text, got int"),
         (ASKED, [""], "question 0: expected a non-empty answer, got ''; give None, and the model answers, or leave"),
         ({**ASKED, "given": " \n"}, None, r"question 0: expected a non-empty answer, got ' \\n'"),
