@@ -353,14 +353,15 @@ class Reader:
         asked = [split_data.questions[row] for shard in split_data.shards for row in shard.rows]
         given = [ids for shard in split_data.shards for ids in shard.samples or ()]
         for sampling in self.sampled_traces(signals):
-            if thinking is not None and (texts := [*chain(*split_data.generated.get(sampling, ()))]):
+            written = split_data.generated.get(sampling, ())
+            if thinking is not None and (texts := [*chain(*written)]):
                 empty = sum(is_empty(decode([*text.trace])) for text in texts)
                 counts |= end_counts(thinking, [text.end for text in texts], [], empty, given=False)
-            answers = [[text.answer for text in each] for each in split_data.generated.get(sampling, ())]
-            answers = answers or [sampled[: sampling.n] for sampled in given]
+            answers = [[[*text.answer] for text in each] for each in written]
+            answers = answers or [[ids.tolist() for ids in each[: sampling.n]] for each in given]
             if split_data.task.format is Format.CHOICE and answers:
                 pairs = ((question, ids) for question, each in zip(asked, answers, strict=True) for ids in each)
-                read = (grade_choice(question, decode([*ids]), self.protocol) for question, ids in pairs)
+                read = (grade_choice(question, decode(ids), self.protocol) for question, ids in pairs)
                 counts["answers that could not be read"] = sum(not answer.parsed for answer in read)
         return {f"sampled {what}": n for what, n in counts.items() if n}
 

@@ -55,11 +55,12 @@ def summary_of(tables: Sequence[Table]) -> list[SummaryRow]:
         # errs, unless there is no other
         judged = [t for t in everything if not t.warnings["unjudgeable"]]
         group = [t for t in judged if not (t.warnings["at_chance"] or t.warnings["unfit_judge"])] or judged
-        n_out = len(everything) - len(group)
-        left_out = f"{n_out} at chance, all right, all wrong or badly judged left out" * bool(n_out)
+        numbers = len(judged) - len(group), len(everything) - len(judged)
+        out = zip(numbers, ("at chance or badly judged", "all right or all wrong"), strict=True)
+        left_out = [f"{n} {why} left out" for n, why in out if n]
         same_task = [rest for other, *rest in by_task if other == task]
         differing = [text for text, *rest in zip(facts, *same_task, strict=True) if text and len(set(rest)) > 1]
-        named = [*([group[0].model] if several and len(group) == 1 else []), *differing, *filter(None, [left_out])]
+        named = [*([group[0].model] if several and len(group) == 1 else []), *differing, *left_out]
         title = f"{task} ({', '.join(named)})" if named else task
         if not group:
             none = dict.fromkeys(("sure", "by", "orders", "cost"), EN_DASH)

@@ -219,7 +219,7 @@ def test_summary_leaves_out_models_at_chance() -> None:
     weak = replace(weak, model="weak", warnings={**weak.warnings, "at_chance": "It guesses."})
     (row,) = summary_of([judged({"a": 0.1, "b": 0.2}), weak])
     assert (row.leads, row.sure, row.models) == ("a", "sure", 1)
-    assert row.task == "atlas-choice (tiny, 1 at chance, all right, all wrong or badly judged left out)"
+    assert row.task == "atlas-choice (tiny, 1 at chance or badly judged left out)"
     (row,) = summary_of([weak])  # there is no other
     assert (row.leads, row.task) == ("b", "atlas-choice")
 
@@ -232,12 +232,12 @@ def test_summary_leaves_out_models_that_judge_nothing(share: float) -> None:
     weak = replace(weak, model="weak", warnings={**weak.warnings, "at_chance": "It guesses."})
     (row,) = summary_of([good, replace(empty, model="empty")])
     assert (row.leads, row.sure, row.models) == ("a", "sure", 1)
-    assert row.task == "atlas-choice (tiny, 1 at chance, all right, all wrong or badly judged left out)"
+    assert row.task == "atlas-choice (tiny, 1 all right or all wrong left out)"
     assert summary_of([weak, empty])[0].leads == "b", "none is better than one that guesses"
     (row,) = summary_of([empty])
     assert (row.leads, row.models) == ("no answers to judge by", 0)
     assert (row.sure, row.by, row.orders, row.cost) == (EN_DASH,) * 4
-    assert row.task == "atlas-choice (1 at chance, all right, all wrong or badly judged left out)"
+    assert row.task == "atlas-choice (1 all right or all wrong left out)"
     (texts,) = (each["texts"] for each in verdict_data([empty], [empty.model])["rows"])
     assert texts[1:3] == ["no answers to judge by", "nothing to compare"]
 
