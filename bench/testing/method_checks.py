@@ -20,23 +20,9 @@ from bench.api.configurations import configuration_values, refuse_search, search
 from bench.api.hyperparameters import sources
 from bench.api.methods import outputs_of, refuse_gold, refuse_output
 from bench.signals.synthetic import MODEL
+from bench.testing import observing
 from bench.testing.adapters import context
 from bench.testing.check import Check, MakeMethod, check_docstring
-from bench.testing.observing import (
-    HELD_OUT,
-    ONE_CLASS,
-    TRAIN,
-    RecordingBatch,
-    changed_states,
-    contents,
-    fit,
-    global_states,
-    held_out,
-    observed_fit,
-    preserve_global_states,
-    seed_globally,
-    train_batch,
-)
 
 TOLERANCE = 1e-5
 """Largest allowed difference of a confidence between batches; float32 sums depend on the shape of the batch."""
@@ -72,7 +58,7 @@ def check_runs_somewhere(make: MakeMethod) -> None:
 
     The formats are multiple choice and open questions; `skip` returns a reason for those that a method can't run on.
     """
-    facts = [RunFacts(MODEL, "planted", fmt, TRAIN) for fmt in Format]
+    facts = [RunFacts(MODEL, "planted", fmt, observing.TRAIN) for fmt in Format]
     reasons = [make().skip(run_facts) for run_facts in facts]
     assert None in reasons, f"it skips choice questions ({reasons[0]}) and open ones ({reasons[1]})"
 
@@ -184,12 +170,12 @@ def check_values(make: MakeMethod) -> None:
     A method with `output = "score"` returns scores, which may be any finite numbers.
     """
     for n in (1, 2, 50):
-        outputs_of(observed_fit(make).method, held_out(make, n)[0])
+        outputs_of(observing.observed_fit(make).method, observing.held_out(make, n)[0])
 
 
 def check_subset_invariance(make: MakeMethod) -> None:
     """An answer's confidence does not depend on the others in the batch, nor on earlier batches."""
-    method, (batch, _) = observed_fit(make).method, held_out(make, 50)
+    method, (batch, _) = observing.observed_fit(make).method, observing.held_out(make, 50)
     whole = _predict(method, batch)
     for rows in (np.arange(0, 50, 7), np.array([3]), np.array([49])):
         part = _predict(method, batch.take(rows))
@@ -200,7 +186,7 @@ def check_subset_invariance(make: MakeMethod) -> None:
 
 def check_order_invariance(make: MakeMethod) -> None:
     """Reordering the questions reorders the confidences and changes nothing else."""
-    method, (batch, _) = observed_fit(make).method, held_out(make, 50)
+    method, (batch, _) = observing.observed_fit(make).method, observing.held_out(make, 50)
     order = np.random.default_rng(3).permutation(50)
     reordered, expected = _predict(method, batch.take(order)), _predict(method, batch)[order]
     assert _close(make, reordered, expected), _worst(reordered, expected)
@@ -208,9 +194,9 @@ def check_order_invariance(make: MakeMethod) -> None:
 
 def check_orientation(make: MakeMethod) -> None:
     """Higher means more confident: right answers rank above wrong ones on synthetic data."""
-    batch, correct = held_out(make, HELD_OUT)
+    batch, correct = observing.held_out(make, observing.HELD_OUT)
     # share of (right, wrong) pairs in which the right one has the higher value; ties count half
-    confidence = _predict(observed_fit(make).method, batch)
+    confidence = _predict(observing.observed_fit(make).method, batch)
     correct_scores, wrong_scores = confidence[correct][:, None], confidence[~correct][None, :]
     area = float(((correct_scores > wrong_scores) + 0.5 * (correct_scores == wrong_scores)).mean())
     assert area > _ORIENTATION, f"expected an AUROC above {_ORIENTATION} on held-out questions, got {area:.3f}"
@@ -218,22 +204,22 @@ def check_orientation(make: MakeMethod) -> None:
 
 def check_reproducible(make: MakeMethod) -> None:
     """Two fits with one seed agree; randomness comes from `ctx.rng` or `ctx.seed` alone."""
-    batch, _ = held_out(make, 50)
-    with preserve_global_states():
-        seed_globally(11)
-        second = _predict(make().fit(train_batch(make), context(make)), batch)
-    first = _predict(observed_fit(make).method, batch)
+    batch, _ = observing.held_out(make, 50)
+    with observing.preserve_global_states():
+        observing.seed_globally(11)
+        second = _predict(make().fit(observing.train_batch(make), context(make)), batch)
+    first = _predict(observing.observed_fit(make).method, batch)
     assert np.array_equal(first, second), f"two fits with the same ctx.seed: {_worst(first, second)}"
 
 
 def check_global_randomness(make: MakeMethod) -> None:
     """The global random states of numpy, torch and `random` stay unchanged."""
-    fitted, (batch, _) = observed_fit(make), held_out(make, 50)
-    with preserve_global_states():
-        seed_globally(13)
-        before = global_states()
+    fitted, (batch, _) = observing.observed_fit(make), observing.held_out(make, 50)
+    with observing.preserve_global_states():
+        observing.seed_globally(13)
+        before = observing.global_states()
         fitted.method.predict(batch)
-        changed = sorted({*fitted.changed, *changed_states(before)})
+        changed = sorted({*fitted.changed, *observing.changed_states(before)})
     assert not changed, f"the global state of {', '.join(changed)} was changed; use ctx.rng or a generator of your own"
 
 
@@ -242,7 +228,7 @@ def check_declared_reads(make: MakeMethod) -> None:
 
     `needs` and `reads()` list signals separately for `fit` and for `predict`.
     """
-    fitted, batch = observed_fit(make), RecordingBatch(held_out(make, 50)[0]).own()
+    fitted, batch = observing.observed_fit(make), observing.RecordingBatch(observing.held_out(make, 50)[0]).own()
     with contextlib.suppress(ContractError):
         fitted.method.predict(batch)
     declared = "needs" if make.plugin.reads is ConfidenceMethod.reads else "reads()"
@@ -252,7 +238,7 @@ def check_declared_reads(make: MakeMethod) -> None:
 
 def check_no_labels_in_predict(make: MakeMethod) -> None:
     """`predict` does not read labels."""
-    method, batch = observed_fit(make).method, RecordingBatch(held_out(make, 50)[0]).own()
+    method, batch = observing.observed_fit(make).method, observing.RecordingBatch(observing.held_out(make, 50)[0]).own()
     with contextlib.suppress(ContractError):
         method.predict(batch)
     assert not batch.labels_read, "predict read batch.correct; labels exist only in fit"
@@ -260,13 +246,13 @@ def check_no_labels_in_predict(make: MakeMethod) -> None:
 
 def check_inputs_not_written(make: MakeMethod) -> None:
     """Arrays of a batch are not modified."""
-    batch, _ = held_out(make, 50)
-    before = contents(batch)
-    fitted = observed_fit(make)
+    batch, _ = observing.held_out(make, 50)
+    before = observing.contents(batch)
+    fitted = observing.observed_fit(make)
     fitted.method.predict(batch)
     changed = [
         signal
-        for old, new in ((fitted.before, contents(fitted.train)), (before, contents(batch)))
+        for old, new in ((fitted.before, observing.contents(fitted.train)), (before, observing.contents(batch)))
         for signal in old
         if old[signal] != new[signal]
     ]
@@ -278,7 +264,7 @@ def check_unfitted_raises(make: MakeMethod) -> None:
     if not make.plugin.trains():
         return
     try:
-        make().predict(held_out(make, 2)[0])
+        make().predict(observing.held_out(make, 2)[0])
     except Exception:  # noqa: BLE001  (an AttributeError of `self.weights_` counts)
         return
     raise AssertionError("predict gave values without fit")
@@ -286,16 +272,16 @@ def check_unfitted_raises(make: MakeMethod) -> None:
 
 def check_parameters_unchanged(make: MakeMethod) -> None:
     """`fit` returns self; neither `fit` nor `predict` changes the arguments of `__init__`."""
-    fitted = observed_fit(make)
+    fitted = observing.observed_fit(make)
     assert fitted.returned is fitted.method, f"expected fit to return self, got {type(fitted.returned).__name__}"
-    fitted.method.predict(held_out(make, 50)[0])
+    fitted.method.predict(observing.held_out(make, 50)[0])
     changed = [name for name, value in fitted.method.params().items() if value != fitted.arguments[name]]
     assert not changed, f"the arguments {changed} have changed; keep what is learned in names that end in _"
 
 
 def check_save_load(make: MakeMethod) -> None:
     """A fitted method predicts exactly the same after save and load."""
-    method, (batch, _) = observed_fit(make).method, held_out(make, 50)
+    method, (batch, _) = observing.observed_fit(make).method, observing.held_out(make, 50)
     with tempfile.TemporaryDirectory() as folder:
         method.save(Path(folder))
         loaded = make().load(Path(folder))
@@ -317,11 +303,11 @@ def check_one_class(make: MakeMethod) -> None:
     """
     if not make.plugin.takes_one_class:
         return  # the harness does not fit such a method on one class
-    batch, _ = held_out(make, 50)
+    batch, _ = observing.held_out(make, 50)
     for label in (True, False):
-        train = train_batch(make, ONE_CLASS, np.full(ONE_CLASS, label))
+        train = observing.train_batch(make, observing.ONE_CLASS, np.full(observing.ONE_CLASS, label))
         try:
-            p = _predict(fit(make, train, label=label), batch)
+            p = _predict(observing.fit(make, train, label=label), batch)
         except UserError:
             continue
         assert np.isfinite(p).all(), "the confidences are not finite"
