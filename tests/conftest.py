@@ -66,9 +66,12 @@ def pytest_collection_finish() -> None:
     """Take libraries and tests, some millions of objects, out of what each full garbage collection looks through.
 
     The certificates of this machine are read once: each client of a server, also of one without TLS, reads them anew.
+    Clients wait little before they try again.
     """
     if httpcore2 := sys.modules.get("httpcore2"):
         httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
+    if client := sys.modules.get("openai._base_client"):
+        client.INITIAL_RETRY_DELAY = 0.01  # seconds, 0.5 otherwise
     gc.collect()
     gc.freeze()
 
