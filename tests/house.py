@@ -20,7 +20,7 @@ import grimp
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bench", "methods", "tasks")
-CODE_LINES = 43_292
+CODE_LINES = 43_411
 """Most code lines of all packages together; a change that adds a feature raises it by what the feature is worth."""
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 TEMPLATES = "bench/cli/templates"
