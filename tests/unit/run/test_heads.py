@@ -647,7 +647,7 @@ def lists_of(shown: str) -> str:
         ({**ASKED, "choices": (each for each in "xy")}, None, lists_of("<generator")),
         (ASKED, {"a"}, "expected a list of answers, got set"),
         (ASKED, "a", "expected a list of answers, got str 'a'"),
-        (ASKED, ["a", "b"], "expected an answer to each question (1), got 2"),
+        (ASKED, ["a", "b"], r"expected an answer to each question \(1\), got 2"),
         (ASKED, [1], "expected answers as text, got int"),
         (ASKED, [""], "question 0: expected a non-empty answer, got ''; give None, and the model answers, or leave"),
         ({**ASKED, "given": " \n"}, None, r"question 0: expected a non-empty answer, got ' \\n'"),
@@ -813,7 +813,7 @@ def test_command_prints_scores_to_the_terminal_or_a_file(whole_run: WholeRun, sc
     assert (printed.returncode, kept.returncode, kept.stdout) == (0, 0, "")
     assert printed.stdout == out.read_text(encoding="utf-8")
     assert json.loads(printed.stdout)["answer"] == "a"
-    assert "1 of 1 question scored" in printed.stderr
+    assert "1 of 1; answers given: 1" in printed.stderr
     assert bench(*words, "--out", asked).returncode == 2
     assert asked.read_text(encoding="utf-8").count("Which?") == 1
     assert "make it first" in bench(*words, "--out", tmp_path / "a" / "b").stderr
