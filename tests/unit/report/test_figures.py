@@ -324,6 +324,13 @@ def test_subjects_show_the_differences_to_the_leader(made, one, metric):
     assert len(set(places)) == len(one)  # so that equal values are seen
 
 
+def test_subjects_are_compared_with_the_first_leader():
+    """Of two that tests can't tell apart, whatever the mean of a third."""
+    made = priced(a=(10, 0.9, 0.1), b=(10, 0.89, 0.11), c=(10, 0.95, 0.05))
+    figure = figures.subject_differences(tables(made.rows, ladder))
+    assert [drawn(figure, f"subjects/{name}/dots")[0, 0] for name in "ac"] == pytest.approx([0, 0.05])
+
+
 def test_subjects_stand_below_all_questions_or_their_mean(one):
     for average, name in (("questions", "all"), ("subjects", "mean")):
         figure = figures.subject_differences(tables(one, average=average), metric="brier")
